@@ -1,0 +1,98 @@
+"""What a store is, and how a URL or a client object becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import Protocol, cast, runtime_checkable
+from urllib.parse import urlsplit
+
+from pyslot.errors import UsageError
+from pyslot.loader import Call
+
+
+@runtime_checkable
+class Store(Protocol):
+    """Runs script calls, blocking. Safe to share between threads."""
+
+    cluster: bool
+    """True where the keys of one call must share a hash slot."""
+
+    def run(self, call: Call) -> Sequence[int]:
+        """Run one call and return the script's reply.
+
+        Raises `StoreUnavailable` where the outcome is unknown, `StoreError` where the server declined.
+        """
+
+    def close(self) -> None:
+        """Free what this store opened itself; a client that was passed in stays as it is."""
+
+
+@runtime_checkable
+class AsyncStore(Protocol):
+    """Runs script calls without blocking the event loop."""
+
+    cluster: bool
+
+    async def run(self, call: Call) -> Sequence[int]: ...
+
+    async def aclose(self) -> None: ...
+
+
+_SCHEMES = {
+    "redis": "redis",
+    "rediss": "redis",
+    "redis+unix": "redis",
+    "redis+cluster": "redis",
+    "rediss+cluster": "redis",
+    "valkey": "valkey",
+    "valkeys": "valkey",
+    "valkey+unix": "valkey",
+    "valkey+cluster": "valkey",
+    "valkeys+cluster": "valkey",
+    "memory": "memory",
+    "embedded": "embedded",
+}
+"""URL scheme -> adapter module, which offers `open_sync(target, deadline)` and `open_async(target, deadline)`."""
+
+_LIBRARIES = ("redis", "valkey")
+"""Client libraries whose objects may be passed in place of a URL; each has an adapter of its name."""
+
+
+def open_store(target: object, deadline: float) -> Store:
+    """Make the store a `Limiter` runs on, from a URL, a synchronous client object, or a store itself."""
+    if isinstance(target, Store) and hasattr(target, "cluster"):
+        return target
+    return cast(Store, _adapter(target).open_sync(target, deadline))
+
+
+def open_async_store(target: object, deadline: float) -> AsyncStore:
+    """Make the store an `AsyncLimiter` runs on, from a URL, an asyncio client object, or a store itself."""
+    if isinstance(target, AsyncStore) and hasattr(target, "cluster"):
+        return target
+    return cast(AsyncStore, _adapter(target).open_async(target, deadline))
+
+
+def _adapter(target: object) -> ModuleType:
+    if isinstance(target, str):
+        scheme = urlsplit(target).scheme
+        if scheme not in _SCHEMES:
+            known = ", ".join(f"{name}://" for name in _SCHEMES)
+            # Only the scheme is named: the rest of a URL may hold a password.
+            raise UsageError(f"unknown store URL scheme {scheme!r}: use one of {known}")
+        library = _SCHEMES[scheme]
+    else:
+        libraries = {cls.__module__.partition(".")[0] for cls in type(target).__mro__}
+        found = [name for name in _LIBRARIES if name in libraries]
+        if not found:
+            raise UsageError(f"a limiter needs a store URL or a client object, not {type(target).__name__}")
+        library = found[0]
+    try:
+        return import_module(f"pyslot.adapters.{library}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("pyslot"):
+            raise
+        raise UsageError(
+            f"the {library} store needs the package {error.name!r}: pip install 'pyslot-limits[{library}]'"
+        ) from error
