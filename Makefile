@@ -1,0 +1,37 @@
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: demo test lint scripts bench clean
+
+demo: $(VENV)/stamp
+	$(RUN) -m pyslot.demo
+
+test: $(VENV)/stamp
+	$(RUN) -m pytest -q tests
+
+lint: $(VENV)/stamp
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy --strict -p pyslot -p tests
+
+scripts: $(VENV)/stamp
+	$(RUN) tools/build_scripts.py
+
+bench: $(VENV)/stamp
+	$(RUN) -m bench
+
+clean:
+	rm -rf $(VENV) .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Last is the stamp: an environment that was left half made is made again. The copies of adapters/ and scripts/ go,
+# because an editable install takes them along (the wheel's force-include) and they would only grow old.
+$(VENV)/stamp: pyproject.toml
+	rm -rf $(VENV)
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "pyslot needs Python 3.11 or later")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install -q --upgrade 'pip>=25.1'
+	$(RUN) -m pip install -q -e '.[all]' --group dev
+	rm -rf $(VENV)/lib/python*/site-packages/pyslot
+	touch $@

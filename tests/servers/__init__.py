@@ -1,0 +1,1 @@
+"""Real servers for tests and benchmarks: `binaries` finds their programs, `process` runs them."""
