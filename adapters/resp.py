@@ -1,0 +1,172 @@
+"""The stores over redis-py and valkey-py, blocking and asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from time import monotonic, sleep
+from typing import Any, TypeAlias
+
+from pyslot.adapters.resp_errors import ErrorTable, Recovery, Verdict, WrongType, wrong_type
+from pyslot.loader import Call
+
+Client: TypeAlias = Any
+"""A client object of either library; their own annotations differ between versions."""
+
+
+class RespStore:
+    """Runs scripts through a blocking client, by the lowest of its calls that is public."""
+
+    def __init__(
+        self,
+        client: Client,
+        table: ErrorTable,
+        *,
+        where: str,
+        deadline: float,
+        cluster: bool = False,
+        owned: Sequence[Client] = (),
+    ) -> None:
+        """`owned`: what `close` closes; empty for a client that was passed in."""
+        self.cluster = cluster
+        self._client = client
+        self._execute: Callable[..., Sequence[int]] = client.execute_command
+        self._table = table
+        self._where = where
+        self._deadline = deadline
+        self._owned = owned
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._where}>"
+
+    def run(self, call: Call) -> Sequence[int]:
+        script, keys, head, permits = call
+        began = monotonic()
+        try:
+            return self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+        except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
+            return self._recover(call, error, began)
+
+    def close(self) -> None:
+        for client in self._owned:
+            client.close()
+
+    def _recover(self, call: Call, error: Exception, began: float) -> Sequence[int]:
+        recovery = Recovery(call, self._where, began, self._deadline, drops=bool(self._owned))
+        while True:
+            verdict = self._table.judge(error)
+            if verdict is Verdict.READONLY and self._owned and not self.cluster:
+                self._client.connection_pool.disconnect()
+            try:
+                pause = recovery.next(error, verdict)
+            except WrongType:
+                raise wrong_type(self._where, call, self._types(call.keys)) from error
+            if pause:
+                sleep(pause)
+            try:
+                return self._execute(*recovery.command, len(call.keys), *call.keys, *call.head, *call.permits)
+            except Exception as again:  # noqa: BLE001 - as above
+                error = again
+
+    def _types(self, keys: Sequence[bytes]) -> list[str | bytes]:
+        types = []
+        with suppress(Exception):
+            for key in keys:
+                types.append(self._client.execute_command("TYPE", key))  # noqa: PERF401 - keep what came before a failure
+        return types
+
+
+class AsyncRespStore:
+    """The same through an asyncio client."""
+
+    def __init__(
+        self,
+        client: Client,
+        table: ErrorTable,
+        *,
+        where: str,
+        deadline: float,
+        cluster: bool = False,
+        owned: Sequence[Client] = (),
+    ) -> None:
+        self.cluster = cluster
+        self._client = client
+        self._execute: Callable[..., Awaitable[Sequence[int]]] = client.execute_command
+        self._table = table
+        self._where = where
+        self._deadline = deadline
+        self._owned = owned
+
+    __repr__ = RespStore.__repr__
+
+    async def run(self, call: Call) -> Sequence[int]:
+        script, keys, head, permits = call
+        began = monotonic()
+        try:
+            # From outside, for any client: both libraries drop a connection whose call is cancelled.
+            async with asyncio.timeout(self._deadline):
+                return await self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+        except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
+            return await self._recover(call, error, began)
+
+    async def aclose(self) -> None:
+        for client in self._owned:
+            await client.aclose()
+
+    async def _recover(self, call: Call, error: Exception, began: float) -> Sequence[int]:
+        recovery = Recovery(call, self._where, began, self._deadline, drops=bool(self._owned))
+        while True:
+            verdict = self._table.judge(error)
+            if verdict is Verdict.READONLY and self._owned and not self.cluster:
+                await self._client.connection_pool.disconnect(inuse_connections=False)
+            try:
+                pause = recovery.next(error, verdict)
+            except WrongType:
+                raise wrong_type(self._where, call, await self._types(call.keys)) from error
+            if pause:
+                await asyncio.sleep(pause)
+            try:
+                async with asyncio.timeout(recovery.left):
+                    return await self._execute(*recovery.command, len(call.keys), *call.keys, *call.head, *call.permits)
+            except Exception as again:  # noqa: BLE001 - as above
+                error = again
+
+    async def _types(self, keys: Sequence[bytes]) -> list[str | bytes]:
+        types = []
+        with suppress(Exception):
+            async with asyncio.timeout(self._deadline):
+                for key in keys:
+                    types.append(await self._client.execute_command("TYPE", key))  # noqa: PERF401 - as above
+        return types
+
+
+class LazyCluster:
+    """A blocking cluster client connects while it is made; a service must be able to start before its server."""
+
+    def __init__(self, make: Callable[[], Client], deadline: float) -> None:
+        self._make = make
+        self._deadline = deadline
+        self._lock = threading.Lock()
+        self._client: Client = None
+
+    def execute_command(self, *args: object) -> Client:
+        client = self._client
+        if client is None:
+            client = self._connect()
+        return client.execute_command(*args)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def _connect(self) -> Client:
+        if not self._lock.acquire(timeout=self._deadline):
+            raise TimeoutError  # others wait for the same server; to queue behind each of them would add up
+        try:
+            if self._client is None:
+                self._client = self._make()
+            return self._client
+        finally:
+            self._lock.release()

@@ -1,0 +1,51 @@
+"""The stores over valkey-py."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import valkey.asyncio.cluster
+import valkey.asyncio.connection
+import valkey.asyncio.retry
+import valkey.asyncio.sentinel
+import valkey.cluster
+import valkey.connection
+import valkey.sentinel
+from valkey.backoff import NoBackoff
+from valkey.retry import Retry
+
+from pyslot.adapters import resp_clients
+from pyslot.adapters.resp_errors import ErrorTable
+
+_cluster_retry = {"cluster_error_retry_attempts": 0}
+
+LIBRARY = resp_clients.Library(
+    scheme="valkey",
+    blocking=resp_clients.Colour(
+        limiter="Limiter",
+        client=valkey.Valkey,
+        cluster=valkey.cluster.ValkeyCluster,
+        node=valkey.cluster.ClusterNode,
+        pool=valkey.BlockingConnectionPool,
+        sentinel=valkey.sentinel.Sentinel,
+        parse_url=valkey.connection.parse_url,
+        no_retry={"retry": Retry(NoBackoff(), 0)},
+        no_cluster_retry=_cluster_retry,
+    ),
+    asyncio=resp_clients.Colour(
+        limiter="AsyncLimiter",
+        client=valkey.asyncio.Valkey,
+        cluster=valkey.asyncio.cluster.ValkeyCluster,
+        node=valkey.asyncio.cluster.ClusterNode,
+        pool=valkey.asyncio.BlockingConnectionPool,
+        sentinel=valkey.asyncio.sentinel.Sentinel,
+        parse_url=valkey.asyncio.connection.parse_url,
+        no_retry={"retry": valkey.asyncio.retry.Retry(NoBackoff(), 0)},
+        no_cluster_retry={**_cluster_retry, "connection_error_retry_attempts": 0},
+    ),
+    table=ErrorTable(valkey.exceptions, valkey.exceptions.ValkeyClusterException),
+    options={},
+)
+
+open_sync = partial(resp_clients.open_sync, LIBRARY)
+open_async = partial(resp_clients.open_async, LIBRARY)
