@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyslot.decision import Decision
@@ -23,7 +23,7 @@ class InvalidLimit(PyslotError, ValueError):
 class LimitExceeded(PyslotError):
     """A limit refused. `decision` says which one, what remains and when to come back."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, decision: Decision[Any]) -> None:
         super().__init__(decision)
         self.decision = decision
 

@@ -1,0 +1,144 @@
+"""What callers get to know: the decision on a request, where each limit stands, how a permit ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pyslot.calls import FULL, NEVER, OBSERVED, REPEATED, Answer, Part
+from pyslot.errors import LimitExceeded
+from pyslot.headers import headers
+from pyslot.kinds import Limit, Slots
+
+P_co = TypeVar("P_co", covariant=True)
+
+SlotWait = Callable[[Part, int, int], float]
+"""Estimates the seconds until a full gauge has room, from its slots in use and the ms until the first lease ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Where one limit stood when it was asked."""
+
+    limit: Limit
+    used: int
+    """Slots held or units charged, this request's included where it was granted."""
+    remaining: int | None
+    """What is left; never below 0. None where there is no limit."""
+    reset_after: float
+    """Seconds until the window rolls, or until the first slot's lease ends; 0 where there is nothing to wait for."""
+    would_refuse: bool
+    """True where the limit refused, or would have with enforce=True."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a permit ended."""
+
+    released: bool
+    """True if it held slots, all of them to the end, and they are free now."""
+    settled: bool
+    """True if it had charges, all in windows that had not rolled, and they stand at their final figure now."""
+    late: bool
+    """True if anything was no longer held: a lease had ended, a window had rolled, or it was finished before."""
+
+
+class Decision(Generic[P_co]):
+    """The answer to a request: true if granted, false if refused."""
+
+    __slots__ = ("_answers", "_retry_after", "_slot_wait", "degraded", "permit", "repeated")
+
+    permit: P_co | None
+    """What was granted; None where the request was refused, or where there is nothing to finish (`charge`)."""
+    repeated: bool
+    """True where all of this permit was held already, by an earlier request with the same id."""
+    degraded: bool
+    """True where the server could not be asked and the outage policy decided."""
+
+    def __init__(
+        self,
+        permit: P_co | None,
+        answers: Sequence[Answer],
+        slot_wait: SlotWait,
+        *,
+        degraded: bool = False,
+    ) -> None:
+        self.permit = permit
+        self.repeated = bool(answers) and all(answer.record[0] == REPEATED for answer in answers)
+        self.degraded = degraded
+        self._answers = answers
+        self._slot_wait = slot_wait
+        self._retry_after: float | None = -1.0
+
+    def __bool__(self) -> bool:
+        return all(answer.record[0] for answer in self._answers)
+
+    @property
+    def statuses(self) -> tuple[Status, ...]:
+        """One status for each limit that was asked. On a cluster, those behind the first refusal are not."""
+        return tuple(
+            status_of(part.limit, used, reset, verdict in (FULL, NEVER, OBSERVED))
+            for part, verdict, used, reset in self._figures()
+        )
+
+    @property
+    def refused_by(self) -> tuple[Limit, ...]:
+        """The limits that refused; empty where the request was granted."""
+        return tuple(part.limit for part, verdict, _, _ in self._figures() if verdict in (FULL, NEVER))
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which to ask again: 0 where granted, None where it can never be granted.
+
+        The longest of all limits that refused. Exact for windows, odds for slots: about 2 in 3 find room by then.
+        """
+        if self._retry_after is not None and self._retry_after < 0:
+            self._retry_after = self._wait()
+        return self._retry_after
+
+    def _wait(self) -> float | None:
+        longest = 0.0
+        for part, verdict, used, reset in self._figures():
+            if verdict == NEVER:
+                return None
+            if verdict == FULL:
+                slots = isinstance(part.limit, Slots)
+                longest = max(longest, self._slot_wait(part, used, reset) if slots else reset / 1000)
+        return longest
+
+    def _figures(self) -> list[tuple[Part, int, int, int]]:
+        return [figure for answer in self._answers for figure in answer.figures()]
+
+    def require(self) -> P_co:
+        """The permit, or `LimitExceeded` where the request was refused."""
+        if not self or self.permit is None:
+            raise LimitExceeded(self)
+        return self.permit
+
+    def headers(self) -> dict[str, str]:
+        """HTTP headers for the response to this request, refused or granted."""
+        return headers(bool(self), self.retry_after, self.statuses)
+
+    def explain(self) -> str:
+        """One plain sentence: granted, or which limit refused, how full it is and when to come back."""
+        if self:
+            return "granted before" if self.repeated else "granted"
+        why = ", ".join(
+            f"{part.limit} ({used} of {part.limit.limit} in use, {part.units} asked for)"
+            for part, verdict, used, _ in self._figures()
+            if verdict in (FULL, NEVER)
+        )
+        if self.degraded and not why:
+            return "refused: the server that counts can't be reached"
+        when = "this can never be granted" if self.retry_after is None else f"try again in {self.retry_after:.3g} s"
+        return f"refused by {why}; {when}"
+
+    def __repr__(self) -> str:
+        return f"<Decision {self.explain()}{' (degraded)' if self.degraded else ''}>"
+
+
+def status_of(limit: Limit, used: int, reset_ms: int, would_refuse: bool) -> Status:
+    """A status from the figures of a reply."""
+    remaining = None if limit.limit is None else max(0, limit.limit - used)
+    return Status(limit, used, remaining, reset_ms / 1000, would_refuse)

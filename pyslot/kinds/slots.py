@@ -1,0 +1,55 @@
+"""Slots: at most so many in flight at once. The twin of scripts/v1/src/slots.lua."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pyslot.keys import Naming, Wire, hash_slot, wire_limit
+from pyslot.kinds.checks import check_amount, check_bool, check_name, milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """At most `limit` permits of one subject at a time.
+
+    A slot is held until its permit finishes. It lives for one `lease` and is renewed while the permit is held, so the
+    slots of a process that died come back by themselves. The server keeps a sorted set: permit id -> end of its lease.
+    """
+
+    subject: str
+    """Whom the limit is about, such as "key:sk-1"."""
+    limit: int | None
+    """The most permits held at once; None counts them and never refuses."""
+    lease: float | timedelta = 60.0
+    """Seconds until a holder that is no longer heard of loses its slot."""
+    max_hold: float | timedelta = 3600.0
+    """Seconds after which a slot is no longer renewed, whoever holds it."""
+    tag: str | None = None
+    """Limits of one tag share a hash slot, so that a cluster takes them in one atomic call."""
+    enforce: bool = True
+    """False never refuses, but reports what it would have done."""
+    lease_ms: int = field(init=False, repr=False, compare=False)
+    max_hold_seconds: float = field(init=False, repr=False, compare=False)
+    _wire: tuple[Naming, Wire] | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        check_name("subject", self.subject)
+        check_amount("limit", self.limit, none="no limit")
+        check_bool("enforce", self.enforce)
+        if self.tag is not None:
+            check_name("tag", self.tag)
+        object.__setattr__(self, "lease_ms", milliseconds("lease", self.lease))
+        object.__setattr__(self, "max_hold_seconds", milliseconds("max_hold", self.max_hold) / 1000)
+
+    def wire(self, naming: Naming) -> Wire:
+        """Its key and arguments under a naming."""
+        if self._wire is not None and self._wire[0] is naming:
+            return self._wire[1]
+        key = naming.key(self.subject, self.tag, "s")
+        wire = Wire(key, hash_slot(key), (b"s", wire_limit(self.limit, self.enforce), b"%d" % self.lease_ms), b"s")
+        object.__setattr__(self, "_wire", (naming, wire))
+        return wire
+
+    def __str__(self) -> str:
+        return f"slots of {self.subject}"

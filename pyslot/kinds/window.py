@@ -1,0 +1,75 @@
+"""Windows: at most so many units per time. The twin of scripts/v1/src/window.lua."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from pyslot.keys import Naming, Wire, escape_meter, hash_slot, wire_limit
+from pyslot.kinds.checks import check_amount, check_bool, check_name, milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """At most `limit` units of one meter in every window of `per` seconds.
+
+    A window opens with its first charge and rolls when `per` has passed, each window by itself. Units are charged from
+    an estimate when a permit starts and settled to the real figure when it finishes.
+    """
+
+    subject: str
+    """Whom the limit is about, such as "team:a"."""
+    meter: str
+    """What it counts, such as "requests", "tokens" or "micro-dollars"."""
+    limit: int | None
+    """The most units in one window; None counts them and never refuses."""
+    per: float | timedelta = 60.0
+    """Seconds a window lasts."""
+    tag: str | None = None
+    """Limits of one tag share a hash slot, so that a cluster takes them in one atomic call."""
+    enforce: bool = True
+    """False never refuses, but reports what it would have done."""
+    per_ms: int = field(init=False, repr=False, compare=False)
+    _wire: tuple[Naming, Wire] | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        check_name("subject", self.subject)
+        check_name("meter", self.meter)
+        check_amount("limit", self.limit, none="no limit")
+        check_bool("enforce", self.enforce)
+        if self.tag is not None:
+            check_name("tag", self.tag)
+        object.__setattr__(self, "per_ms", milliseconds("per", self.per))
+
+    def cost(self, units: int) -> Charge:
+        """This window with the units to charge to it, or to settle to. 0 is checked against the limit like the rest."""
+        return Charge(self, units)
+
+    @property
+    def name(self) -> tuple[str, str, int, str | None]:
+        """What makes its key: two windows of one name are one, whatever their limits."""
+        return self.subject, self.meter, self.per_ms, self.tag
+
+    def wire(self, naming: Naming) -> Wire:
+        """Its key and arguments under a naming."""
+        if self._wire is not None and self._wire[0] is naming:
+            return self._wire[1]
+        per = b"%d" % self.per_ms
+        key = naming.key(self.subject, self.tag, "w", escape_meter(self.meter), per.decode())
+        wire = Wire(key, hash_slot(key), (b"w", wire_limit(self.limit, self.enforce), per), per)
+        object.__setattr__(self, "_wire", (naming, wire))
+        return wire
+
+    def __str__(self) -> str:
+        return f"{self.meter} of {self.subject} per {self.per_ms / 1000:g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A window and the units a permit is charged there. Made by `Window.cost`."""
+
+    window: Window
+    units: int
+
+    def __post_init__(self) -> None:
+        check_amount(f"the cost in {self.window.meter}", self.units)

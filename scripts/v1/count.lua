@@ -1,0 +1,16 @@
+-- Built from src/count.lua; v1 of the contract in scripts/README.md.
+-- count: the slots in use. Read-only.
+-- KEYS  gauges
+-- ARGV  now ('': the server's clock)
+-- Reply for each key the number of its slots in use
+-- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
+-- for the server goes on expiring them by its own clock.
+local HOUR, MINUTE = 3600000, 60000
+local now, spare = tonumber(ARGV[1]), HOUR
+if not now then
+  local time = redis.call('TIME')
+  now, spare = time[1] * 1000 + math.floor(time[2] / 1000), 0
+end
+local reply = {}
+for k, key in ipairs(KEYS) do reply[k] = redis.call('ZCOUNT', key, string.format('(%.0f', now), '+inf') end
+return reply

@@ -1,0 +1,6 @@
+-- Built from src/reset.lua; v1 of the contract in scripts/README.md.
+-- reset: forget all that gauges and windows hold.
+-- KEYS  gauges and windows
+-- ARGV  none
+-- Reply the number of keys there were
+return {redis.call('UNLINK', unpack(KEYS))}

@@ -1,0 +1,27 @@
+-- admit: start permits in any mix of gauges and windows, each in all of them or in none.
+-- KEYS  gauges and windows
+-- ARGV  now ('': the server's clock); mode ('': take, 'dry': only say, 'rejoin': take even above the limit); for each
+--       key its kind ('s' gauge, 'w' window), its limit ('5', '~5': never refuse, only report, '-': no limit) and its
+--       lease or length in ms; then for each permit its id and for each window, in the order of KEYS, its cost
+-- Reply for each permit: 1 granted, 2 granted before, 0 refused; then for each key four numbers: verdict (0 taken or
+--       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), slots or units in use, ms until
+--       the first lease ends or the window rolls, leases found ended unreleased and dropped
+--@ clock
+local first, stride, columns = 3 + 3 * #KEYS, 1, {}
+for k = 1, #KEYS do
+  if ARGV[3 * k] == 'w' then
+    columns[k] = stride
+    stride = stride + 1
+  end
+end
+--@ permits
+--@ slots
+--@ window
+--@ decide
+local states = {}
+for k, key in ipairs(KEYS) do
+  local kind = columns[k] and window or slots
+  states[k] = limit(kind.open(key, tonumber(ARGV[3 * k + 2])), ARGV[3 * k + 1])
+  states[k].column = columns[k]
+end
+return decide(states)

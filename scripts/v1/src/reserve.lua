@@ -1,0 +1,18 @@
+-- reserve: charge units to each window, or to none.
+-- KEYS  windows
+-- ARGV  now ('': the server's clock); mode ('': charge, 'dry': only say, 'rejoin': charge even above the limit); for
+--       each key its limit ('600', '~600': never refuse, only report, '-': no limit) and its length in ms; then for
+--       each permit its id and its cost for each window
+-- Reply for each permit: 1 granted, 2 granted before, 0 refused; then for each key four numbers: verdict (0 charged or
+--       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), units used, ms until it rolls, 0
+--@ clock
+local first, stride = 3 + 2 * #KEYS, 1 + #KEYS
+--@ permits
+--@ window
+--@ decide
+local states = {}
+for k, key in ipairs(KEYS) do
+  states[k] = limit(window.open(key, tonumber(ARGV[2 + 2 * k])), ARGV[1 + 2 * k])
+  states[k].column = k
+end
+return decide(states)

@@ -1,0 +1,29 @@
+-- settle: set the charges of open permits to absolute figures; the permits stay open.
+-- KEYS  windows
+-- ARGV  now ('': the server's clock); for each key the window's length in ms; then for each permit its id and for
+--       each window the units really used, or '-' to let the charge stand
+-- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0
+--@ clock
+local first, stride = 2 + #KEYS, 1 + #KEYS
+--@ permits
+--@ window
+--@ outcomes
+local states = {}
+for k, key in ipairs(KEYS) do
+  states[k] = window.find(key, tonumber(ARGV[1 + k]))
+  states[k].column = k
+end
+local reply = outcomes(states, function(state, id, p)
+  local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
+  if not units or units == state.held[id] then return end
+  window.charge(state, id, units)
+  state.held[id] = units
+  state.gone = state.gone or {}
+  state.gone[#state.gone + 1] = ':' .. id
+  window.take(state, id, units)
+end)
+for _, state in ipairs(states) do
+  window.remove(state)
+  if state.new[1] then redis.call('HSET', state.key, unpack(state.new)) end
+end
+return reply
