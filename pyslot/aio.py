@@ -131,8 +131,8 @@ class AsyncLimiter:
         closed = ", closed" if self._closed else ""
         return f"<AsyncLimiter {self._flows.naming.prefix!r} on {self._store!r}{closed}>"
 
-    def _permit(self, id: str, parts: Parts) -> AsyncPermit:
-        return AsyncPermit(self, id, parts)
+    def _permit(self, id: str, wire_id: bytes, parts: Parts) -> AsyncPermit:
+        return AsyncPermit(self, id, wire_id, parts)
 
     async def _run(self, flow: Flow[T]) -> T:
         if self._closed:

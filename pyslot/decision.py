@@ -47,12 +47,10 @@ class Outcome:
 class Decision(Generic[P_co]):
     """The answer to a request: true if granted, false if refused."""
 
-    __slots__ = ("_answers", "_retry_after", "_slot_wait", "degraded", "permit", "repeated")
+    __slots__ = ("_answers", "_retry_after", "_slot_wait", "degraded", "permit")
 
     permit: P_co | None
     """What was granted; None where the request was refused, or where there is nothing to finish (`charge`)."""
-    repeated: bool
-    """True where all of this permit was held already, by an earlier request with the same id."""
     degraded: bool
     """True where the server could not be asked and the outage policy decided."""
 
@@ -65,14 +63,19 @@ class Decision(Generic[P_co]):
         degraded: bool = False,
     ) -> None:
         self.permit = permit
-        self.repeated = bool(answers) and all(answer.record[0] == REPEATED for answer in answers)
         self.degraded = degraded
         self._answers = answers
         self._slot_wait = slot_wait
         self._retry_after: float | None = -1.0
 
     def __bool__(self) -> bool:
-        return all(answer.record[0] for answer in self._answers)
+        # Refusals come last: nobody is asked after the first, unless all answers are looks that refused.
+        return not self._answers or bool(self._answers[-1].record[0])
+
+    @property
+    def repeated(self) -> bool:
+        """True where all of this permit was held already, by an earlier request with the same id."""
+        return bool(self._answers) and all(answer.record[0] == REPEATED for answer in self._answers)
 
     @property
     def statuses(self) -> tuple[Status, ...]:

@@ -40,7 +40,7 @@ class Flows(Generic[P]):
         self,
         naming: Naming,
         upkeep: Upkeep,
-        make_permit: Callable[[str, Parts], P],
+        make_permit: Callable[[str, bytes, Parts], P],
         *,
         clock: Callable[[], float],
         group: bool,
@@ -60,14 +60,25 @@ class Flows(Generic[P]):
         """Take all limits for one permit or none, waiting up to `wait` seconds for room."""
         parts = calls.parts_of(asked, self.naming)
         id = new_id() if id is None else check_id(id)
-        end = self._clock() + _check_wait(wait) if wait is not None else 0.0
-        decision = yield from self._decide(parts, id)
-        if wait:
-            while not decision and decision.retry_after is not None and (left := end - self._clock()) > 0:
-                pause = max(decision.retry_after, SHORTEST_SLEEP) * uniform(1.0, 1.2)  # noqa: S311  # spreads waiters, hides nothing
-                yield Sleep(min(pause, LONGEST_SLEEP, left))
-                decision = yield from self._decide(parts, id)
-        return decision
+        wire_id = encode_id(id)
+        end = self._clock() + _check_wait(wait) if wait is not None else None
+        while True:
+            degraded = False
+            try:
+                answers = yield from self._admit(parts, id, wire_id)
+            except StoreUnavailable:
+                if self._fallback is None:
+                    raise
+                answers, degraded = [self._fallback.admit(parts, wire_id)], True
+            if not answers or answers[-1].record[0]:
+                permit = self._make_permit(id, wire_id, parts)
+                self._hold(permit, self._clock())
+                return Decision(permit, answers, self._slot_wait, degraded=degraded)
+            refusal: Decision[P] = Decision(None, answers, self._slot_wait, degraded=degraded)
+            if end is None or refusal.retry_after is None or (left := end - self._clock()) <= 0:
+                return refusal
+            pause = max(refusal.retry_after, SHORTEST_SLEEP) * uniform(1.0, 1.2)  # noqa: S311  # no secret
+            yield Sleep(min(pause, LONGEST_SLEEP, left))
 
     def charge(self, asked: Iterable[Asked]) -> Flow[Decision[P]]:
         """Charge all windows or none, with nothing to finish."""
@@ -75,54 +86,20 @@ class Flows(Generic[P]):
         for part in parts:
             if isinstance(part.limit, Slots):
                 raise InvalidLimit(f"only windows can be charged, a slot is held by a permit: {part.limit!r}")
-        answers = yield from self._admit(parts, new_id())
+        id = new_id()
+        answers = yield from self._admit(parts, id, encode_id(id))
         return Decision(None, answers, self._slot_wait)
 
-    def _decide(self, parts: Parts, id: str) -> Flow[Decision[P]]:
-        try:
-            answers = yield from self._admit(parts, id)
-        except StoreUnavailable:
-            if self._fallback is None:
-                raise
-            return self._decision(parts, id, [self._fallback.admit(parts, encode_id(id))], degraded=True)
-        return self._decision(parts, id, answers, degraded=False)
-
-    def _decision(self, parts: Parts, id: str, answers: list[Answer], *, degraded: bool) -> Decision[P]:
-        if answers and not answers[-1].record[0]:
-            return Decision(None, answers, self._slot_wait, degraded=degraded)
-        permit = self._make_permit(id, parts)
-        permit.started = self._clock()
-        self._hold(permit)
-        return Decision(permit, answers, self._slot_wait, degraded=degraded)
-
-    def _admit(self, parts: Parts, id: str) -> Flow[list[Answer]]:
-        groups = self._groups(parts)
-        if len(groups) > 1 and self._refused_lately(parts):
-            refusals = yield from self._look(groups, id)
-            if refusals:
-                return refusals
-        return (yield from self._take(groups, id))
-
-    def _look(self, groups: list[Parts], id: str) -> Flow[list[Answer]]:
-        """Ask every group without taking anything; returns the answers of those that would refuse.
-
-        Without it, callers that can't get in would again and again hold the first groups for a moment and keep out
-        callers that can.
-        """
-        refusals = []
-        for group in groups:
-            answer = Answer(group, (yield calls.admit(group, encode_id(id), calls.DRY)))
-            if answer.status == calls.REFUSED:
-                refusals.append(answer)
-        self._remember(refusals)
-        return refusals
-
-    def _take(self, groups: list[Parts], id: str) -> Flow[list[Answer]]:
+    def _admit(self, parts: Parts, id: str, wire_id: bytes) -> Flow[list[Answer]]:
         """Charge group by group, in ascending order of hash slots; at the first refusal undo the earlier ones.
 
         The order is what lets one of several racing callers through: whoever is refused met someone who is ahead.
         """
-        wire_id = encode_id(id)
+        groups = self._groups(parts)
+        if len(groups) > 1 and self._refused_lately(parts):
+            refusals = yield from self._look(groups, wire_id)
+            if refusals:
+                return refusals
         answers: list[Answer] = []
         for group in groups:
             try:
@@ -136,39 +113,51 @@ class Flows(Generic[P]):
                 raise
             answers.append(answer)
             if answer.record[0] == calls.REFUSED:
-                yield from self._send(self._undo(answers[:-1], wire_id))
                 if len(groups) > 1:
+                    yield from self._send(self._undo(answers[:-1], wire_id))
                     self._remember([answer])
                 break
         return answers
+
+    def _look(self, groups: Sequence[Parts], wire_id: bytes) -> Flow[list[Answer]]:
+        """Ask every group without taking anything; returns the answers of those that would refuse.
+
+        Without it, callers that can't get in would again and again hold the first groups for a moment and keep out
+        callers that can.
+        """
+        refusals = []
+        for group in groups:
+            answer = Answer(group, (yield calls.admit(group, wire_id, calls.DRY)))
+            if answer.status == calls.REFUSED:
+                refusals.append(answer)
+        self._remember(refusals)
+        return refusals
 
     def _undo(self, answers: list[Answer], wire_id: bytes) -> list[Call]:
         """The calls that take back what was taken, the last one first."""
         parts = [calls.taken(answer) for answer in reversed(answers)]
         return [calls.undo(group, wire_id) for group in parts if group]
 
-    def _send(self, pending: list[Call]) -> Flow[list[Sequence[int]]]:
+    def _send(self, pending: list[Call]) -> Flow[None]:
         """Send calls one after another; in trouble the rest is left to the background, and the answer stands."""
-        replies = []
         for at, call in enumerate(pending):
             try:
-                replies.append((yield call))
+                yield call
             except BaseException as error:
                 for rest in pending[at:]:
                     self.upkeep.later(rest)
                 if not isinstance(error, PyslotError):
                     raise
                 break
-        return replies
 
     def _ours(self, group: Parts, id: str) -> bool:
         # An id that this limiter already holds was granted before: a lost re-send must not take that away.
         return any(self.upkeep.holding(id, part.wire.key) for part in group)
 
-    def _groups(self, parts: Parts) -> list[Parts]:
+    def _groups(self, parts: Parts) -> Sequence[Parts]:
         if self._group and len(parts) > 1:
             return calls.grouped(parts)
-        return [parts] if parts else []
+        return (parts,) if parts else ()
 
     # What was refused lately
 
@@ -218,10 +207,11 @@ class Flows(Generic[P]):
                 late = late or not held
         return Outcome(released and slots > 0, settled and windows > 0, late)
 
-    def _hold(self, permit: BasePermit) -> None:
+    def _hold(self, permit: BasePermit, started: float) -> None:
+        permit.started = started
         for part in permit.parts:
             if part.wire.span == b"s":
-                self.upkeep.hold(permit, part, permit.started)
+                self.upkeep.hold(permit, part)
 
     def _let_go(self, permit: BasePermit) -> bool:
         """Take a permit out of the hands of this limiter; False where that was done before."""
@@ -248,7 +238,8 @@ class Flows(Generic[P]):
 
     def handle(self, id: str, asked: Iterable[Asked]) -> P:
         """A permit by its id alone, to settle and finish it from anywhere. It is not renewed here."""
-        return self._make_permit(check_id(id), calls.parts_of(asked, self.naming, charged=False))
+        parts = calls.parts_of(asked, self.naming, charged=False)
+        return self._make_permit(check_id(id), encode_id(id), parts)
 
     def detach(self, permit: BasePermit) -> bytes:
         """Let go of a permit; the token says all another process needs."""
@@ -260,10 +251,9 @@ class Flows(Generic[P]):
     def adopt(self, data: bytes) -> P:
         """Take over a permit that another limiter let go: from now on it is renewed and finished here."""
         id, held, limits = token.unpack(self.naming, data)
-        permit = self._make_permit(id, calls.parts_of([limit for limit, _ in limits], self.naming, charged=False))
+        permit = self.handle(id, [limit for limit, _ in limits])
         permit.figures.update({limit.wire(self.naming).key: units for limit, units in limits if units is not None})
-        permit.started = self._clock() - held
-        self._hold(permit)
+        self._hold(permit, self._clock() - held)
         return permit
 
     # Looking and forgetting

@@ -130,8 +130,8 @@ class Limiter:
     def __repr__(self) -> str:
         return f"<Limiter {self._flows.naming.prefix!r} on {self._store!r}{', closed' if self._closed else ''}>"
 
-    def _permit(self, id: str, parts: Parts) -> Permit:
-        return Permit(self, id, parts)
+    def _permit(self, id: str, wire_id: bytes, parts: Parts) -> Permit:
+        return Permit(self, id, wire_id, parts)
 
     def _run(self, flow: Flow[T]) -> T:
         if self._closed:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 
 from pyslot.calls import Parts
 from pyslot.errors import InvalidLimit, PyslotError, UsageError
-from pyslot.ids import encode_id
 from pyslot.kinds import Charge, Window
 
 if TYPE_CHECKING:
@@ -34,9 +33,9 @@ class BasePermit:
     lost: bool
     """True once a slot of it was found gone: its lease ended before it was renewed, or the server lost its data."""
 
-    def __init__(self, id: str, parts: Parts) -> None:
+    def __init__(self, id: str, wire_id: bytes, parts: Parts) -> None:
         self.id = id
-        self.wire_id = encode_id(id)
+        self.wire_id = wire_id
         self.parts = parts
         self.lost = False
         self.on_error: OnError = "keep"
@@ -84,8 +83,8 @@ class Permit(BasePermit):
 
     __slots__ = ("_limiter",)
 
-    def __init__(self, limiter: Limiter, id: str, parts: Parts) -> None:
-        super().__init__(id, parts)
+    def __init__(self, limiter: Limiter, id: str, wire_id: bytes, parts: Parts) -> None:
+        super().__init__(id, wire_id, parts)
         self._limiter = limiter
 
     def finish(self) -> Outcome:
@@ -123,8 +122,8 @@ class AsyncPermit(BasePermit):
 
     __slots__ = ("_limiter",)
 
-    def __init__(self, limiter: AsyncLimiter, id: str, parts: Parts) -> None:
-        super().__init__(id, parts)
+    def __init__(self, limiter: AsyncLimiter, id: str, wire_id: bytes, parts: Parts) -> None:
+        super().__init__(id, wire_id, parts)
         self._limiter = limiter
 
     async def finish(self) -> Outcome:

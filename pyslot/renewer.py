@@ -45,10 +45,6 @@ class Sleep(NamedTuple):
 class _Lease(NamedTuple):
     permit: ref[BasePermit]
     part: Part
-    id: bytes
-    lease_ms: int
-    ends: float
-    """When renewal stops: max_hold after the start."""
 
 
 class Gauge:
@@ -91,15 +87,14 @@ class Upkeep:
 
     # Called by flows, in the caller's thread
 
-    def hold(self, permit: BasePermit, part: Part, at: float) -> None:
+    def hold(self, permit: BasePermit, part: Part) -> None:
         """A permit has taken a slot: remember since when, and renew it from now on."""
-        limit = cast(Slots, part.limit)
         gauge = self.gauges.get(part.wire.key)
         if gauge is None:
             gauge = self.gauges[part.wire.key] = self._new_gauge()
-        gauge.holds.began(permit.id, at)
-        gauge.leases[permit.id] = _Lease(ref(permit), part, permit.wire_id, limit.lease_ms, at + limit.max_hold_seconds)
-        due = at + limit.lease_ms / 3000
+        gauge.holds.began(permit.id, permit.started)
+        gauge.leases[permit.id] = _Lease(ref(permit), part)
+        due = self.clock() + cast(Slots, part.limit).lease_ms / 3000
         if gauge.due is None or due < gauge.due:
             gauge.due = due
             heapq.heappush(self._due, (due, next(self._order), part.wire.key))
@@ -184,46 +179,51 @@ class Upkeep:
     def _renew_gauge(self, key: bytes, gauge: Gauge) -> Generator[Call, Sequence[int], float | None]:
         """Renew every lease of a gauge; returns the seconds until it must be done again."""
         now = self.clock()
-        by_lease: dict[int, list[_Lease]] = {}
-        for id, lease in list(gauge.leases.items()):
-            if lease.permit() is None:
+        by_lease: dict[int, tuple[Part, list[BasePermit]]] = {}
+        for id, (weak, part) in list(gauge.leases.items()):
+            permit, limit = weak(), cast(Slots, part.limit)
+            if permit is None:
                 self.abandoned += 1
                 warnings.warn(f"permit {id} was dropped without finish()", ResourceWarning, stacklevel=2)
                 self.drop(id, key, now)
-            elif now >= lease.ends:
-                log.warning("permit %s has held %s for max_hold; its lease now runs out", id, lease.part.limit)
+            elif now >= permit.started + limit.max_hold_seconds:
+                log.warning("permit %s has held %s for max_hold; its lease now runs out", id, limit)
                 self.drop(id, key, now)
             else:
-                by_lease.setdefault(lease.lease_ms, []).append(lease)
+                by_lease.setdefault(limit.lease_ms, (part, []))[1].append(permit)
         if not by_lease:
             return None
-        for lease_ms, leases in by_lease.items():
-            for at in range(0, len(leases), BATCH):
+        for lease_ms, (part, permits) in by_lease.items():
+            for at in range(0, len(permits), BATCH):
+                batch = permits[at : at + BATCH]
                 try:
-                    yield from self._renew_batch(gauge, lease_ms, leases[at : at + BATCH])
+                    yield from self._renew_batch(gauge, part, lease_ms, batch)
                 except PyslotError as error:
-                    log.warning("leases of %s could not be renewed: %s", leases[0].part.limit, error)
+                    log.warning("leases of %s could not be renewed: %s", key, error)
                     return min(1.0, min(by_lease) / 10_000)
         return min(by_lease) / 3000
 
-    def _renew_batch(self, gauge: Gauge, lease_ms: int, leases: list[_Lease]) -> Generator[Call, Sequence[int], None]:
-        wire = leases[0].part.wire
-        reply = yield calls.renew(wire, lease_ms, [lease.id for lease in leases])
-        lost = [lease for lease, held in zip(leases, reply[::2], strict=True) if not held]
-        permits = [permit for lease in lost if (permit := lease.permit()) and permit.id in gauge.leases]
-        if not permits:
+    def _renew_batch(
+        self, gauge: Gauge, part: Part, lease_ms: int, permits: list[BasePermit]
+    ) -> Generator[Call, Sequence[int], None]:
+        reply = yield calls.renew(part.wire, lease_ms, [permit.wire_id for permit in permits])
+        # A permit that finished meanwhile is not held either, and not lost.
+        lost = [
+            permit for permit, held in zip(permits, reply[::2], strict=True) if not held and permit.id in gauge.leases
+        ]
+        if not lost:
             return
-        for permit in permits:
+        for permit in lost:
             permit.lost = True
-        log.warning("%d slots of %s were lost before their leases could be renewed", len(permits), leases[0].part.limit)
+        log.warning("%d slots of %s were lost before their leases could be renewed", len(lost), part.limit)
         if not self._rejoin:
-            for permit in permits:
-                self.drop(permit.id, wire.key, self.clock())
+            for permit in lost:
+                self.drop(permit.id, part.wire.key, self.clock())
             return
-        yield calls.rejoin(wire, lease_ms, [permit.wire_id for permit in permits])
-        for permit in permits:
-            if permit.id not in gauge.leases:  # finished meanwhile: its release may have come before the rejoin
-                self.later(calls.undo((lost[0].part,), permit.wire_id))
+        yield calls.rejoin(part.wire, lease_ms, [permit.wire_id for permit in lost])
+        for permit in lost:
+            if permit.id not in gauge.leases:  # its release may have come before the rejoin
+                self.later(calls.undo((part,), permit.wire_id))
 
     def _new_gauge(self) -> Gauge:
         if len(self.gauges) >= GAUGES:

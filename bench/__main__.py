@@ -1,0 +1,3 @@
+from bench.core import main
+
+main()
