@@ -23,35 +23,34 @@ _START = 10.0
 _KEEPER = '"$@" & read -r _; kill -9 $!; rm -rf -- "$0"'
 
 
+def launch(home: Path, *options: str) -> subprocess.Popen[bytes]:
+    """Start a server in a directory of its own, which goes with it; `stop` ends it, as does our own end."""
+    fixed = ["--save", "", "--appendonly", "no", "--dir", str(home), "--logfile", str(home / "log")]
+    # A session of its own: Ctrl-C is meant for us, who may have permits to finish first.
+    return subprocess.Popen(  # noqa: S603
+        ["/bin/sh", "-c", _KEEPER, str(home), str(_program()), *fixed, *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin:
+        process.stdin.close()
+    process.wait(5)
+
+
 class Server:
     """One server process, reached by a socket in a directory that only this user may enter."""
 
     def __init__(self, scheme: str) -> None:
         home = Path(tempfile.mkdtemp(prefix="pyslot-"))
         path = home / "socket"
-        options = [
-            "--port",
-            "0",
-            "--unixsocket",
-            str(path),
-            "--unixsocketperm",
-            "700",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-        ]
-        program = [str(_program()), *options, "--dir", str(home), "--logfile", str(home / "log")]
-        # A session of its own: Ctrl-C is meant for us, who may have permits to finish first.
-        process = subprocess.Popen(  # noqa: S603
-            ["/bin/sh", "-c", _KEEPER, str(home), *program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = launch(home, "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700")
         self.url = f"{scheme}+unix://{path}"
-        self.stop = weakref.finalize(self, _stop, process)
+        self.stop = weakref.finalize(self, stop, process)
         """Also called when this object is dropped, and at the interpreter's exit."""
         _wait(path, home / "log", self)
 
@@ -92,8 +91,12 @@ class AsyncEmbeddedStore:
         self._store = store
         self._run = store.run
 
-    url = EmbeddedStore.url
-    __repr__ = EmbeddedStore.__repr__
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self.url}>"
 
     async def run(self, call: Call) -> Sequence[int]:
         return await self._run(call)
@@ -147,9 +150,3 @@ def _wait(path: Path, log: Path, server: Server) -> None:
                 server.stop()
                 raise StoreError(f"the embedded server did not start: {text}") from None
             time.sleep(0.005)
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin:
-        process.stdin.close()
-    process.wait(5)
