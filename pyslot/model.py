@@ -249,12 +249,12 @@ class Model:
         for at in starts:
             id, column = permits[at], at
             codes = []
-            for value in found:
+            for span, value in zip(spans, found, strict=True):
+                column += span != b"s"  # also where there is no window any more
                 if isinstance(value, Gauge):
                     codes.append(int(value.held.get(id, 0) > self.now))
                     value.remove(id)
                     continue
-                column += 1
                 codes.append(int(value is not None and id in value.charges))
                 if value is not None and id in value.charges:
                     _charge(value, id, permits[column], keep)
