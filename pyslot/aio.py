@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self, TypeVar
@@ -14,6 +14,7 @@ from pyslot.calls import Parts
 from pyslot.decision import Decision, Status
 from pyslot.errors import UsageError
 from pyslot.flows import Flow, Flows, check_deadline, check_on_error
+from pyslot.hooks import Hooks, guarded
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Charge, Limit, Slots, Window
 from pyslot.outage import Fallback, Policy
@@ -39,6 +40,7 @@ class AsyncLimiter:
         deadline: float = 1.0,
         on_outage: Policy = "raise",
         on_lost: OnLost = "rejoin",
+        hooks: Iterable[Hooks] = (),
     ) -> None:
         """
         target: a store URL such as "redis://localhost:6379", or an asyncio client of redis-py or valkey-py. A client
@@ -49,10 +51,12 @@ class AsyncLimiter:
         deadline: seconds within which each call on the server has answered or failed.
         on_outage: what to do when the server can't be reached: "raise", "closed", "open" or `Local(share)`.
         on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing.
+        hooks: who is told what happens here, for logs and metrics.
         """
         naming = Naming(prefix, hash_names=hash_names)
         fallback = Fallback.make(on_outage, time.time)
-        upkeep = Upkeep(time.monotonic, deadline=check_deadline(deadline), on_lost=on_lost)
+        listening = guarded(hooks)
+        upkeep = Upkeep(time.monotonic, deadline=check_deadline(deadline), on_lost=on_lost, hooks=listening)
         self._store = open_async_store(target, deadline)
         self._flows = Flows(
             naming,
@@ -61,6 +65,7 @@ class AsyncLimiter:
             clock=time.monotonic,
             group=self._store.cluster if group_by_slot is None else group_by_slot,
             fallback=fallback,
+            hooks=listening,
         )
         self._worker = _Worker(upkeep, self._store)
         self._closed = False

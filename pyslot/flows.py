@@ -14,6 +14,7 @@ from pyslot import calls, token
 from pyslot.calls import Answer, Part, Parts
 from pyslot.decision import Decision, Outcome, Status, status_of
 from pyslot.errors import InvalidLimit, PyslotError, StoreError, StoreUnavailable, UsageError
+from pyslot.hooks import Guarded
 from pyslot.ids import check_id, encode_id, new_id
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Slots
@@ -45,6 +46,7 @@ class Flows(Generic[P]):
         clock: Callable[[], float],
         group: bool,
         fallback: Fallback | None,
+        hooks: Guarded | None,
     ) -> None:
         self.naming = naming
         self.upkeep = upkeep
@@ -52,6 +54,7 @@ class Flows(Generic[P]):
         self._clock = clock
         self._group = group
         self._fallback = fallback
+        self._hooks = hooks
         self._refused_until: dict[bytes, float] = {}
 
     # Admission
@@ -62,6 +65,7 @@ class Flows(Generic[P]):
         id = new_id() if id is None else check_id(id)
         wire_id = encode_id(id)
         end = self._clock() + _check_wait(wait) if wait is not None else None
+        began = self._clock() if self._hooks else 0.0
         while True:
             degraded = False
             try:
@@ -73,12 +77,15 @@ class Flows(Generic[P]):
             if not answers or answers[-1].record[0]:
                 permit = self._make_permit(id, wire_id, parts)
                 self._hold(permit, self._clock())
-                return Decision(permit, answers, self._slot_wait, degraded=degraded)
+                return self._decided(Decision(permit, answers, self._slot_wait, degraded=degraded), began)
             refusal: Decision[P] = Decision(None, answers, self._slot_wait, degraded=degraded)
             if end is None or refusal.retry_after is None or (left := end - self._clock()) <= 0:
-                return refusal
+                return self._decided(refusal, began)
             pause = max(refusal.retry_after, SHORTEST_SLEEP) * uniform(1.0, 1.2)  # noqa: S311  # no secret
-            yield Sleep(min(pause, LONGEST_SLEEP, left))
+            pause = min(pause, LONGEST_SLEEP, left)
+            if self._hooks:
+                self._hooks.wait(refusal, pause)
+            yield Sleep(pause)
 
     def charge(self, asked: Iterable[Asked]) -> Flow[Decision[P]]:
         """Charge all windows or none, with nothing to finish."""
@@ -87,8 +94,14 @@ class Flows(Generic[P]):
             if isinstance(part.limit, Slots):
                 raise InvalidLimit(f"only windows can be charged, a slot is held by a permit: {part.limit!r}")
         id = new_id()
+        began = self._clock() if self._hooks else 0.0
         answers = yield from self._admit(parts, id, encode_id(id))
-        return Decision(None, answers, self._slot_wait)
+        return self._decided(Decision(None, answers, self._slot_wait), began)
+
+    def _decided(self, decision: Decision[P], began: float) -> Decision[P]:
+        if self._hooks:
+            self._hooks.decision(decision, self._clock() - began)
+        return decision
 
     def _admit(self, parts: Parts, id: str, wire_id: bytes) -> Flow[list[Answer]]:
         """Charge group by group, in ascending order of hash slots; at the first refusal undo the earlier ones.
@@ -205,7 +218,10 @@ class Flows(Generic[P]):
                     windows += 1
                     settled = settled and bool(held)
                 late = late or not held
-        return Outcome(released and slots > 0, settled and windows > 0, late)
+        outcome = Outcome(released and slots > 0, settled and windows > 0, late)
+        if self._hooks and pending:
+            self._hooks.settle(permit, outcome, self._clock() - permit.started)
+        return outcome
 
     def _hold(self, permit: BasePermit, started: float) -> None:
         permit.started = started

@@ -16,6 +16,7 @@ from weakref import ref
 from pyslot import calls
 from pyslot.errors import PyslotError, StoreUnavailable, UsageError
 from pyslot.holds import Holds
+from pyslot.hooks import Guarded
 from pyslot.kinds import Slots
 from pyslot.loader import Call
 
@@ -70,10 +71,13 @@ class _Late(NamedTuple):
 class Upkeep:
     """Renewals and late clean-up of one limiter."""
 
-    def __init__(self, clock: Callable[[], float], *, deadline: float, on_lost: OnLost) -> None:
+    def __init__(
+        self, clock: Callable[[], float], *, deadline: float, on_lost: OnLost, hooks: Guarded | None = None
+    ) -> None:
         if on_lost not in ("rejoin", "stop"):
             raise UsageError(f"on_lost must be 'rejoin' or 'stop', not {on_lost!r}")
         self.clock = clock
+        self.hooks = hooks
         self.wake: Callable[[], None] = lambda: None
         """Set by the shell: makes whoever drives `run` look again."""
         self.gauges: dict[bytes, Gauge] = {}
@@ -216,6 +220,8 @@ class Upkeep:
         for permit in lost:
             permit.lost = True
         log.warning("%d slots of %s were lost before their leases could be renewed", len(lost), part.limit)
+        if self.hooks:
+            self.hooks.lease_lost(cast(Slots, part.limit), lost)
         if not self._rejoin:
             for permit in lost:
                 self.drop(permit.id, part.wire.key, self.clock())
