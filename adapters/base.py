@@ -40,6 +40,14 @@ class AsyncStore(Protocol):
     async def aclose(self) -> None: ...
 
 
+@runtime_checkable
+class PipelineStore(AsyncStore, Protocol):
+    """An asynchronous store that can send many calls in one write: to one server, for clusters' clients can't."""
+
+    async def run_many(self, calls: Sequence[Call]) -> Sequence[Sequence[int] | Exception]:
+        """Run calls in order; where one fails its error is in the place of its reply."""
+
+
 _SCHEMES = {
     "redis": "redis",
     "rediss": "redis",

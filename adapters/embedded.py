@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
-from pyslot.adapters.base import AsyncStore, Store, open_async_store, open_store
+from pyslot.adapters.base import PipelineStore, Store, open_async_store, open_store
 from pyslot.errors import StoreError, UsageError
 from pyslot.loader import Call
 
@@ -86,7 +87,7 @@ class AsyncEmbeddedStore:
 
     cluster = False
 
-    def __init__(self, server: Server, store: AsyncStore) -> None:
+    def __init__(self, server: Server, store: PipelineStore) -> None:
         self._server = server
         self._store = store
         self._run = store.run
@@ -101,6 +102,9 @@ class AsyncEmbeddedStore:
     async def run(self, call: Call) -> Sequence[int]:
         return await self._run(call)
 
+    async def run_many(self, calls: Sequence[Call]) -> Sequence[Sequence[int] | Exception]:
+        return await self._store.run_many(calls)
+
     async def aclose(self) -> None:
         await self._store.aclose()
         self._server.stop()
@@ -113,7 +117,7 @@ def open_sync(target: str, deadline: float) -> EmbeddedStore:
 
 def open_async(target: str, deadline: float) -> AsyncEmbeddedStore:
     server = Server(_scheme(target))
-    return AsyncEmbeddedStore(server, open_async_store(server.url, deadline))
+    return AsyncEmbeddedStore(server, cast(PipelineStore, open_async_store(server.url, deadline)))
 
 
 def _scheme(target: str) -> str:

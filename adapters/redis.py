@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import redis.asyncio.cluster
-import redis.asyncio.connection
 import redis.asyncio.retry
 import redis.asyncio.sentinel
 import redis.cluster
-import redis.connection
 import redis.sentinel
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -29,7 +27,6 @@ LIBRARY = resp_clients.Library(
         node=redis.cluster.ClusterNode,
         pool=redis.BlockingConnectionPool,
         sentinel=redis.sentinel.Sentinel,
-        parse_url=redis.connection.parse_url,
         no_retry=_retry,
         no_cluster_retry=_retry,
     ),
@@ -40,7 +37,6 @@ LIBRARY = resp_clients.Library(
         node=redis.asyncio.cluster.ClusterNode,
         pool=redis.asyncio.BlockingConnectionPool,
         sentinel=redis.asyncio.sentinel.Sentinel,
-        parse_url=redis.asyncio.connection.parse_url,
         no_retry=_async_retry,
         no_cluster_retry=_async_retry,
     ),

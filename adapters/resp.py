@@ -111,6 +111,25 @@ class AsyncRespStore:
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
             return await self._recover(call, error, began)
 
+    async def run_many(self, calls: Sequence[Call]) -> list[Sequence[int] | Exception]:
+        """Run calls in one pipeline. Each that fails is taken up again by itself, as `run` would."""
+        began = monotonic()
+        try:
+            async with asyncio.timeout(self._deadline):
+                pipeline = self._client.pipeline(transaction=False)
+                for script, keys, head, permits in calls:
+                    pipeline.execute_command("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+                replies = await pipeline.execute(raise_on_error=False)
+        except Exception as error:  # noqa: BLE001 - as above
+            replies = [error] * len(calls)
+        for at, reply in enumerate(replies):
+            if isinstance(reply, Exception):
+                try:
+                    replies[at] = await self._recover(calls[at], reply, began)
+                except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
+                    replies[at] = final
+        return replies  # type: ignore[no-any-return]  # the clients' annotations differ
+
     async def aclose(self) -> None:
         for client in self._owned:
             await client.aclose()

@@ -26,7 +26,6 @@ class Colour(NamedTuple):
     pool: Client
     """The pool that waits for a free connection."""
     sentinel: Client
-    parse_url: Client
     no_retry: Mapping[str, object]
     """The options that keep a client from sending anything twice; we do that, and only where it is of use."""
     no_cluster_retry: Mapping[str, object]
@@ -77,42 +76,43 @@ def _take(target: object, colour: Colour, other: Colour) -> _Made:
     if pipeline or not isinstance(target, (colour.client, colour.cluster)):
         wanted = f"{colour.client.__name__} or {colour.cluster.__name__}"
         raise UsageError(f"{colour.limiter} needs a client, a {wanted}, not {name}")
-    return _Made(target, _where(_settings(target)), isinstance(target, colour.cluster), ())
+    if not isinstance(target, colour.cluster):
+        return _Made(target, _where(_settings(target)), cluster=False, owned=())
+    return _Made(target, next(iter(target.nodes_manager.startup_nodes), "a cluster"), cluster=True, owned=())
 
 
 def _make(library: Library, colour: Colour, url: str, deadline: float) -> _Made:
+    blocking = colour is library.blocking
+    # An asyncio call is bounded from outside, which costs less than a time-out for each read and write.
+    options = {**library.options, **_timeouts(deadline if blocking else None), **colour.no_retry}
     try:
         kind, plain, hosts, service = _split(library.scheme, url)
-        given = colour.parse_url(plain)
+        # It gives up a little sooner than an asyncio call, so that its error tells what was waited for.
+        pool = colour.pool.from_url(plain, max_connections=_MAX_CONNECTIONS, timeout=0.9 * deadline, **options)
+        settings = dict(pool.connection_kwargs)
+        pool.connection_class(**settings)  # else a misspelt option would surface at the first call
+    except TypeError as error:
+        raise UsageError(f"an option of the store URL does not suit: {error}") from None
     except ValueError:
         # The error is left out, for it may quote what was taken for a port and is part of a password.
         raise UsageError("the store URL can't be read: percent-encode what is special in its password") from None
-    where = _where(given)
-    blocking = colour is library.blocking
-    # An asyncio call is bounded from outside, which costs less than a time-out for each read and write.
-    seconds = deadline if blocking else None
-    try:
-        if kind == "cluster":
-            # In a third of it: a silent node costs one time-out, before the client asks the others who took its place.
-            options = {**library.options, **_timeouts(deadline / 3), **colour.no_cluster_retry}
-            nodes = [colour.node(*host) for host in hosts]
+    where = _where(settings)
+    if kind == "cluster":
+        # In a third of it: a silent node costs one time-out, before the client asks the others who took its place.
+        options = {**library.options, **_timeouts(deadline / 3), **colour.no_cluster_retry}
+        nodes = [colour.node(*host) for host in hosts]
 
-            def make() -> Client:
-                return colour.cluster.from_url(plain, startup_nodes=nodes, **options)
+        def make() -> Client:
+            return colour.cluster.from_url(plain, startup_nodes=nodes, **options)
 
-            client = LazyCluster(make, deadline) if blocking else make()
-            return _Made(client, where, cluster=True, owned=[client])
-        options = {**library.options, **_timeouts(seconds), **colour.no_retry, **given}
-        if kind == "sentinel":
-            asked = {**library.options, **_timeouts(deadline / (len(hosts) + 1)), **colour.no_retry}
-            sentinel = colour.sentinel(hosts, sentinel_kwargs=asked, **_without(options, "host", "port"))
-            client = sentinel.master_for(service)
-            return _Made(client, f"{service} behind {where}", cluster=False, owned=[client, *sentinel.sentinels])
-        # The pool gives up a little sooner than an asyncio call, so that its error tells what was waited for.
-        pool = colour.pool(**{"max_connections": _MAX_CONNECTIONS, "timeout": 0.9 * deadline, **options})
-        pool.connection_class(**pool.connection_kwargs)  # else a misspelt option would surface at the first call
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"an option of the store URL does not suit: {error}") from None
+        client = LazyCluster(make, deadline) if blocking else make()
+        return _Made(client, where, cluster=True, owned=[client])
+    if kind == "sentinel":
+        asked = {**options, **_timeouts(deadline / (len(hosts) + 1))}
+        kept = {name: value for name, value in settings.items() if name not in {"host", "port"}}
+        sentinel = colour.sentinel(hosts, sentinel_kwargs=asked, **kept)
+        client = sentinel.master_for(service)
+        return _Made(client, f"{service} behind {where}", cluster=False, owned=[client, *sentinel.sentinels])
     client = colour.client.from_pool(pool)
     return _Made(client, where, cluster=False, owned=[client])
 
@@ -137,10 +137,6 @@ def _split(family: str, url: str) -> tuple[str, str, list[tuple[str, int]], str]
 
 def _timeouts(seconds: float | None) -> dict[str, object]:
     return {"socket_timeout": seconds, "socket_connect_timeout": seconds}
-
-
-def _without(options: Mapping[str, object], *names: str) -> dict[str, object]:
-    return {name: value for name, value in options.items() if name not in names}
 
 
 def _settings(client: Client) -> Mapping[str, Client]:

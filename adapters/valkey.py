@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import valkey.asyncio.cluster
-import valkey.asyncio.connection
 import valkey.asyncio.retry
 import valkey.asyncio.sentinel
 import valkey.cluster
-import valkey.connection
 import valkey.sentinel
 from valkey.backoff import NoBackoff
 from valkey.retry import Retry
@@ -28,7 +26,6 @@ LIBRARY = resp_clients.Library(
         node=valkey.cluster.ClusterNode,
         pool=valkey.BlockingConnectionPool,
         sentinel=valkey.sentinel.Sentinel,
-        parse_url=valkey.connection.parse_url,
         no_retry={"retry": Retry(NoBackoff(), 0)},
         no_cluster_retry=_cluster_retry,
     ),
@@ -39,7 +36,6 @@ LIBRARY = resp_clients.Library(
         node=valkey.asyncio.cluster.ClusterNode,
         pool=valkey.asyncio.BlockingConnectionPool,
         sentinel=valkey.asyncio.sentinel.Sentinel,
-        parse_url=valkey.asyncio.connection.parse_url,
         no_retry={"retry": valkey.asyncio.retry.Retry(NoBackoff(), 0)},
         no_cluster_retry={**_cluster_retry, "connection_error_retry_attempts": 0},
     ),
