@@ -11,7 +11,8 @@ from math import inf
 from typing import TypeVar
 
 HOUR, MINUTE = 3_600_000, 60_000
-MOST = 2**53 - 1
+BEYOND = 2**53
+"""A count above 2^53-1 is no longer exact in Lua: it stays at this until the window rolls."""
 BATCH = 1000
 PRUNE = 1000
 TAKES, FULL, NEVER, OBSERVED, HELD = range(5)
@@ -217,7 +218,7 @@ class Model:
             reply.append(status)
             for state, verdict, cost in zip(states, verdicts, costs, strict=True):
                 if status == 1 and verdict != HELD:
-                    state.used = min(state.used + cost, MOST)
+                    state.used = min(state.used + cost, BEYOND)
                     state.reset = min(state.reset or state.span, state.span)
                     state.new[id] = cost
                 reply += (verdict, state.used, state.reset, 0)
@@ -315,7 +316,8 @@ def _judge(state: _State, cost: int, mode: bytes) -> int:
 def _charge(window: Window, id: bytes, figure: bytes, keep: bool) -> None:
     before = window.charges[id]
     after = before if figure == b"-" else int(figure)
-    window.used = max(0, min(window.used - before + after, MOST))
+    if window.used < BEYOND:
+        window.used = min(window.used - before + after, BEYOND)
     if keep:
         window.charges[id] = after
     else:

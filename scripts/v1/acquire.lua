@@ -19,7 +19,8 @@ local first, stride = 3 + 2 * #KEYS, 1
 local ids = {}
 for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
 if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
-  return redis.error_reply(string.format('ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
+  return redis.error_reply(string.format(
+    'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
 -- A gauge of slots: a sorted set of permit ids, each scored with the time its lease ends.
@@ -28,9 +29,9 @@ local slots = {}
 -- What admission must know, read before anything is written.
 function slots.open(key, lease)
   local gauge = {kind = slots, key = key, span = lease, used = 0, reset = 0, lapsed = 0, held = {}, new = {}}
-  gauge.ttl = redis.call('PTTL', key)
-  if gauge.ttl == -2 then return gauge end
   gauge.used = redis.call('ZCARD', key)
+  if gauge.used == 0 then return gauge end
+  gauge.there = true
   local ends = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   if ends <= now then
     gauge.lapsed = redis.call('ZCOUNT', key, '-inf', now)
@@ -62,7 +63,7 @@ function slots.write(gauge)
   if dropped > 0 then redis.call('ZREMRANGEBYRANK', gauge.key, 0, dropped - 1) end
   -- The key must outlive the slot by an hour; in steps of another hour this costs a write once an hour.
   local least = gauge.span + HOUR + spare
-  if gauge.ttl < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
+  if not gauge.there or redis.call('PTTL', gauge.key) < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
   return dropped
 end
 
@@ -107,7 +108,8 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], HELD
       if not state.held[id] then
-        costs[k] = state.column and tonumber(ARGV[first + (p - 1) * stride + state.column]) or 1
+        costs[k] = 1
+        if state.column then costs[k] = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
         verdict = judge(state, costs[k])
         if verdict == FULL or verdict == NEVER then status = 0 elseif status == 2 then status = 1 end
       end
@@ -117,7 +119,7 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], verdicts[k]
       if status == 1 and verdict ~= HELD then
-        state.used = math.min(state.used + costs[k], 9007199254740991)
+        state.used = math.min(state.used + costs[k], 9007199254740992)
         if state.reset == 0 or state.span < state.reset then state.reset = state.span end
         state.held[id] = true
         state.kind.take(state, id, costs[k])

@@ -26,7 +26,8 @@ end
 local ids = {}
 for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
 if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
-  return redis.error_reply(string.format('ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
+  return redis.error_reply(string.format(
+    'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
 -- A gauge of slots: a sorted set of permit ids, each scored with the time its lease ends.
@@ -35,9 +36,9 @@ local slots = {}
 -- What admission must know, read before anything is written.
 function slots.open(key, lease)
   local gauge = {kind = slots, key = key, span = lease, used = 0, reset = 0, lapsed = 0, held = {}, new = {}}
-  gauge.ttl = redis.call('PTTL', key)
-  if gauge.ttl == -2 then return gauge end
   gauge.used = redis.call('ZCARD', key)
+  if gauge.used == 0 then return gauge end
+  gauge.there = true
   local ends = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   if ends <= now then
     gauge.lapsed = redis.call('ZCOUNT', key, '-inf', now)
@@ -69,7 +70,7 @@ function slots.write(gauge)
   if dropped > 0 then redis.call('ZREMRANGEBYRANK', gauge.key, 0, dropped - 1) end
   -- The key must outlive the slot by an hour; in steps of another hour this costs a write once an hour.
   local least = gauge.span + HOUR + spare
-  if gauge.ttl < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
+  if not gauge.there or redis.call('PTTL', gauge.key) < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
   return dropped
 end
 
@@ -90,7 +91,7 @@ function slots.remove(gauge)
 end
 -- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
 local window = {}
-local MOST = 9007199254740991
+local BEYOND = 9007199254740992
 local fields = {'s', 'n'}
 for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 
@@ -99,7 +100,7 @@ for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 function window.find(key, per)
   local got = redis.call('HMGET', key, unpack(fields))
   local start = tonumber(got[1])
-  local w = {kind = window, key = key, span = per, used = 0, reset = 0, held = {}, new = {}}
+  local w = {kind = window, key = key, start = start, span = per, used = 0, reset = 0, held = {}, new = {}}
   if start and now < start + per then
     w.live, w.used, w.reset = true, tonumber(got[2]) or 0, math.min(start + per - now, per)
     w.moved = start > now
@@ -111,7 +112,7 @@ end
 -- What admission must know, read before anything is written.
 function window.open(key, per)
   local w = window.find(key, per)
-  if not w.live then w.stale = redis.call('EXISTS', key) == 1 end
+  if not w.live then w.stale = w.start or redis.call('EXISTS', key) == 1 end
   return w
 end
 
@@ -138,10 +139,10 @@ function window.write(w)
   return 0
 end
 
--- Replaces a permit's charge.
+-- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
 function window.charge(w, id, units)
-  if units ~= w.held[id] then
-    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, MOST)), true
+  if units ~= w.held[id] and w.used < BEYOND then
+    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, BEYOND)), true
   end
 end
 
@@ -175,7 +176,8 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], HELD
       if not state.held[id] then
-        costs[k] = state.column and tonumber(ARGV[first + (p - 1) * stride + state.column]) or 1
+        costs[k] = 1
+        if state.column then costs[k] = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
         verdict = judge(state, costs[k])
         if verdict == FULL or verdict == NEVER then status = 0 elseif status == 2 then status = 1 end
       end
@@ -185,7 +187,7 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], verdicts[k]
       if status == 1 and verdict ~= HELD then
-        state.used = math.min(state.used + costs[k], 9007199254740991)
+        state.used = math.min(state.used + costs[k], 9007199254740992)
         if state.reset == 0 or state.span < state.reset then state.reset = state.span end
         state.held[id] = true
         state.kind.take(state, id, costs[k])

@@ -23,7 +23,8 @@ end
 local ids = {}
 for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
 if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
-  return redis.error_reply(string.format('ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
+  return redis.error_reply(string.format(
+    'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
 -- A gauge of slots: a sorted set of permit ids, each scored with the time its lease ends.
@@ -32,9 +33,9 @@ local slots = {}
 -- What admission must know, read before anything is written.
 function slots.open(key, lease)
   local gauge = {kind = slots, key = key, span = lease, used = 0, reset = 0, lapsed = 0, held = {}, new = {}}
-  gauge.ttl = redis.call('PTTL', key)
-  if gauge.ttl == -2 then return gauge end
   gauge.used = redis.call('ZCARD', key)
+  if gauge.used == 0 then return gauge end
+  gauge.there = true
   local ends = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   if ends <= now then
     gauge.lapsed = redis.call('ZCOUNT', key, '-inf', now)
@@ -66,7 +67,7 @@ function slots.write(gauge)
   if dropped > 0 then redis.call('ZREMRANGEBYRANK', gauge.key, 0, dropped - 1) end
   -- The key must outlive the slot by an hour; in steps of another hour this costs a write once an hour.
   local least = gauge.span + HOUR + spare
-  if gauge.ttl < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
+  if not gauge.there or redis.call('PTTL', gauge.key) < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
   return dropped
 end
 
@@ -87,7 +88,7 @@ function slots.remove(gauge)
 end
 -- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
 local window = {}
-local MOST = 9007199254740991
+local BEYOND = 9007199254740992
 local fields = {'s', 'n'}
 for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 
@@ -96,7 +97,7 @@ for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 function window.find(key, per)
   local got = redis.call('HMGET', key, unpack(fields))
   local start = tonumber(got[1])
-  local w = {kind = window, key = key, span = per, used = 0, reset = 0, held = {}, new = {}}
+  local w = {kind = window, key = key, start = start, span = per, used = 0, reset = 0, held = {}, new = {}}
   if start and now < start + per then
     w.live, w.used, w.reset = true, tonumber(got[2]) or 0, math.min(start + per - now, per)
     w.moved = start > now
@@ -108,7 +109,7 @@ end
 -- What admission must know, read before anything is written.
 function window.open(key, per)
   local w = window.find(key, per)
-  if not w.live then w.stale = redis.call('EXISTS', key) == 1 end
+  if not w.live then w.stale = w.start or redis.call('EXISTS', key) == 1 end
   return w
 end
 
@@ -135,10 +136,10 @@ function window.write(w)
   return 0
 end
 
--- Replaces a permit's charge.
+-- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
 function window.charge(w, id, units)
-  if units ~= w.held[id] then
-    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, MOST)), true
+  if units ~= w.held[id] and w.used < BEYOND then
+    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, BEYOND)), true
   end
 end
 

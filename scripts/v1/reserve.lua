@@ -19,12 +19,13 @@ local first, stride = 3 + 2 * #KEYS, 1 + #KEYS
 local ids = {}
 for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
 if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
-  return redis.error_reply(string.format('ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
+  return redis.error_reply(string.format(
+    'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
 -- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
 local window = {}
-local MOST = 9007199254740991
+local BEYOND = 9007199254740992
 local fields = {'s', 'n'}
 for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 
@@ -33,7 +34,7 @@ for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 function window.find(key, per)
   local got = redis.call('HMGET', key, unpack(fields))
   local start = tonumber(got[1])
-  local w = {kind = window, key = key, span = per, used = 0, reset = 0, held = {}, new = {}}
+  local w = {kind = window, key = key, start = start, span = per, used = 0, reset = 0, held = {}, new = {}}
   if start and now < start + per then
     w.live, w.used, w.reset = true, tonumber(got[2]) or 0, math.min(start + per - now, per)
     w.moved = start > now
@@ -45,7 +46,7 @@ end
 -- What admission must know, read before anything is written.
 function window.open(key, per)
   local w = window.find(key, per)
-  if not w.live then w.stale = redis.call('EXISTS', key) == 1 end
+  if not w.live then w.stale = w.start or redis.call('EXISTS', key) == 1 end
   return w
 end
 
@@ -72,10 +73,10 @@ function window.write(w)
   return 0
 end
 
--- Replaces a permit's charge.
+-- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
 function window.charge(w, id, units)
-  if units ~= w.held[id] then
-    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, MOST)), true
+  if units ~= w.held[id] and w.used < BEYOND then
+    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, BEYOND)), true
   end
 end
 
@@ -109,7 +110,8 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], HELD
       if not state.held[id] then
-        costs[k] = state.column and tonumber(ARGV[first + (p - 1) * stride + state.column]) or 1
+        costs[k] = 1
+        if state.column then costs[k] = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
         verdict = judge(state, costs[k])
         if verdict == FULL or verdict == NEVER then status = 0 elseif status == 2 then status = 1 end
       end
@@ -119,7 +121,7 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], verdicts[k]
       if status == 1 and verdict ~= HELD then
-        state.used = math.min(state.used + costs[k], 9007199254740991)
+        state.used = math.min(state.used + costs[k], 9007199254740992)
         if state.reset == 0 or state.span < state.reset then state.reset = state.span end
         state.held[id] = true
         state.kind.take(state, id, costs[k])

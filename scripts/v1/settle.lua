@@ -17,12 +17,13 @@ local first, stride = 2 + #KEYS, 1 + #KEYS
 local ids = {}
 for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
 if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
-  return redis.error_reply(string.format('ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
+  return redis.error_reply(string.format(
+    'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
 -- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
 local window = {}
-local MOST = 9007199254740991
+local BEYOND = 9007199254740992
 local fields = {'s', 'n'}
 for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 
@@ -31,7 +32,7 @@ for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 function window.find(key, per)
   local got = redis.call('HMGET', key, unpack(fields))
   local start = tonumber(got[1])
-  local w = {kind = window, key = key, span = per, used = 0, reset = 0, held = {}, new = {}}
+  local w = {kind = window, key = key, start = start, span = per, used = 0, reset = 0, held = {}, new = {}}
   if start and now < start + per then
     w.live, w.used, w.reset = true, tonumber(got[2]) or 0, math.min(start + per - now, per)
     w.moved = start > now
@@ -43,7 +44,7 @@ end
 -- What admission must know, read before anything is written.
 function window.open(key, per)
   local w = window.find(key, per)
-  if not w.live then w.stale = redis.call('EXISTS', key) == 1 end
+  if not w.live then w.stale = w.start or redis.call('EXISTS', key) == 1 end
   return w
 end
 
@@ -70,10 +71,10 @@ function window.write(w)
   return 0
 end
 
--- Replaces a permit's charge.
+-- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
 function window.charge(w, id, units)
-  if units ~= w.held[id] then
-    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, MOST)), true
+  if units ~= w.held[id] and w.used < BEYOND then
+    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, BEYOND)), true
   end
 end
 

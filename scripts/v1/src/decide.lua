@@ -24,7 +24,8 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], HELD
       if not state.held[id] then
-        costs[k] = state.column and tonumber(ARGV[first + (p - 1) * stride + state.column]) or 1
+        costs[k] = 1
+        if state.column then costs[k] = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
         verdict = judge(state, costs[k])
         if verdict == FULL or verdict == NEVER then status = 0 elseif status == 2 then status = 1 end
       end
@@ -34,7 +35,7 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], verdicts[k]
       if status == 1 and verdict ~= HELD then
-        state.used = math.min(state.used + costs[k], 9007199254740991)
+        state.used = math.min(state.used + costs[k], 9007199254740992)
         if state.reset == 0 or state.span < state.reset then state.reset = state.span end
         state.held[id] = true
         state.kind.take(state, id, costs[k])

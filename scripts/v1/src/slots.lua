@@ -4,9 +4,9 @@ local slots = {}
 -- What admission must know, read before anything is written.
 function slots.open(key, lease)
   local gauge = {kind = slots, key = key, span = lease, used = 0, reset = 0, lapsed = 0, held = {}, new = {}}
-  gauge.ttl = redis.call('PTTL', key)
-  if gauge.ttl == -2 then return gauge end
   gauge.used = redis.call('ZCARD', key)
+  if gauge.used == 0 then return gauge end
+  gauge.there = true
   local ends = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   if ends <= now then
     gauge.lapsed = redis.call('ZCOUNT', key, '-inf', now)
@@ -38,7 +38,7 @@ function slots.write(gauge)
   if dropped > 0 then redis.call('ZREMRANGEBYRANK', gauge.key, 0, dropped - 1) end
   -- The key must outlive the slot by an hour; in steps of another hour this costs a write once an hour.
   local least = gauge.span + HOUR + spare
-  if gauge.ttl < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
+  if not gauge.there or redis.call('PTTL', gauge.key) < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
   return dropped
 end
 
