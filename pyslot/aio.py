@@ -7,21 +7,24 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from pyslot.adapters.base import AsyncStore, open_async_store
 from pyslot.calls import Parts
+from pyslot.coalesce import Coalescer
 from pyslot.decision import Decision, Status
 from pyslot.errors import UsageError
 from pyslot.flows import Flow, Flows, check_deadline, check_on_error
 from pyslot.hooks import Hooks, guarded
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Charge, Limit, Slots, Window
+from pyslot.loader import Call
 from pyslot.outage import Fallback, Policy
 from pyslot.permit import AsyncPermit, OnError
 from pyslot.renewer import OnLost, Sleep, Upkeep
 
 T = TypeVar("T")
+Run: TypeAlias = Callable[[Call], Awaitable[Sequence[int]]]
 
 
 class AsyncLimiter:
@@ -41,6 +44,7 @@ class AsyncLimiter:
         on_outage: Policy = "raise",
         on_lost: OnLost = "rejoin",
         hooks: Iterable[Hooks] = (),
+        coalesce: bool = True,
     ) -> None:
         """
         target: a store URL such as "redis://localhost:6379", or an asyncio client of redis-py or valkey-py. A client
@@ -52,6 +56,7 @@ class AsyncLimiter:
         on_outage: what to do when the server can't be reached: "raise", "closed", "open" or `Local(share)`.
         on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing.
         hooks: who is told what happens here, for logs and metrics.
+        coalesce: calls that wait for the server together travel together. False sends each by itself, for debugging.
         """
         naming = Naming(prefix, hash_names=hash_names)
         fallback = Fallback.make(on_outage, time.time)
@@ -67,6 +72,8 @@ class AsyncLimiter:
             fallback=fallback,
             hooks=listening,
         )
+        self._coalescer = Coalescer(self._store, deadline)
+        self._send = self._coalescer.run if coalesce else self._store.run
         self._worker = _Worker(upkeep, self._store)
         self._closed = False
 
@@ -122,6 +129,7 @@ class AsyncLimiter:
         if not self._closed:
             self._closed = True
             await self._worker.aclose()
+            await self._coalescer.aclose()
             await self._store.aclose()
 
     async def __aenter__(self) -> Self:
@@ -143,7 +151,7 @@ class AsyncLimiter:
         if self._closed:
             flow.close()
             raise UsageError("this limiter is closed: make a new one")
-        return await drive(flow, self._store, asyncio.sleep)
+        return await drive(flow, self._send, asyncio.sleep)
 
 
 class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
@@ -186,7 +194,7 @@ class _Worker:
         self._woken.set()
 
     async def _work(self) -> None:
-        await drive(self._upkeep.run(), self._store, self._pause)
+        await drive(self._upkeep.run(), self._store.run, self._pause)
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -200,10 +208,10 @@ class _Worker:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await drive(self._upkeep.drain(), self._store, asyncio.sleep)
+        await drive(self._upkeep.drain(), self._store.run, asyncio.sleep)
 
 
-async def drive(flow: Flow[T], store: AsyncStore, sleep: Callable[[float], Awaitable[object]]) -> T:
+async def drive(flow: Flow[T], run: Run, sleep: Callable[[float], Awaitable[object]]) -> T:
     """Run a flow to its end, awaiting."""
     try:
         step = next(flow)
@@ -213,7 +221,7 @@ async def drive(flow: Flow[T], store: AsyncStore, sleep: Callable[[float], Await
                 if isinstance(step, Sleep):
                     await sleep(step.seconds)
                 else:
-                    reply = await store.run(step)
+                    reply = await run(step)
             except BaseException as error:  # noqa: BLE001  # the flow must hear of a cancellation too; it raises again
                 step = flow.throw(error)
             else:
