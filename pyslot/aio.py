@@ -33,6 +33,11 @@ class AsyncLimiter:
     Belongs to the event loop it is first used on. Without asyncio there is `Limiter`, with the same names.
     """
 
+    # Time comes in here, so that tests of services can drive it: see pyslot.testing.
+    _monotonic: Callable[[], float] = staticmethod(time.monotonic)
+    _wall: Callable[[], float] = staticmethod(time.time)
+    _sleep: Callable[[float], Awaitable[object]] = staticmethod(asyncio.sleep)
+
     def __init__(
         self,
         target: str | object,
@@ -59,22 +64,22 @@ class AsyncLimiter:
         coalesce: calls that wait for the server together travel together. False sends each by itself, for debugging.
         """
         naming = Naming(prefix, hash_names=hash_names)
-        fallback = Fallback.make(on_outage, time.time)
+        fallback = Fallback.make(on_outage, self._wall)
         listening = guarded(hooks)
-        upkeep = Upkeep(time.monotonic, deadline=check_deadline(deadline), on_lost=on_lost, hooks=listening)
+        upkeep = Upkeep(self._monotonic, deadline=check_deadline(deadline), on_lost=on_lost, hooks=listening)
         self._store = open_async_store(target, deadline)
         self._flows = Flows(
             naming,
             upkeep,
             self._permit,
-            clock=time.monotonic,
+            clock=self._monotonic,
             group=self._store.cluster if group_by_slot is None else group_by_slot,
             fallback=fallback,
             hooks=listening,
         )
         self._coalescer = Coalescer(self._store, deadline)
         self._send = self._coalescer.run if coalesce else self._store.run
-        self._worker = _Worker(upkeep, self._store)
+        self._worker = self._work(upkeep)
         self._closed = False
 
     def acquire(
@@ -144,6 +149,9 @@ class AsyncLimiter:
         closed = ", closed" if self._closed else ""
         return f"<AsyncLimiter {self._flows.naming.prefix!r} on {self._store!r}{closed}>"
 
+    def _work(self, upkeep: Upkeep) -> _Worker:
+        return _Worker(upkeep, self._coalescer.run_late)
+
     def _permit(self, id: str, wire_id: bytes, parts: Parts) -> AsyncPermit:
         return AsyncPermit(self, id, wire_id, parts)
 
@@ -151,7 +159,7 @@ class AsyncLimiter:
         if self._closed:
             flow.close()
             raise UsageError("this limiter is closed: make a new one")
-        return await drive(flow, self._send, asyncio.sleep)
+        return await drive(flow, self._send, self._sleep)
 
 
 class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
@@ -181,9 +189,9 @@ class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
 class _Worker:
     """The task behind a limiter; started when there is something to do."""
 
-    def __init__(self, upkeep: Upkeep, store: AsyncStore) -> None:
+    def __init__(self, upkeep: Upkeep, run: Run) -> None:
         self._upkeep = upkeep
-        self._store = store
+        self._run = run
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         upkeep.wake = self._wake
@@ -194,7 +202,7 @@ class _Worker:
         self._woken.set()
 
     async def _work(self) -> None:
-        await drive(self._upkeep.run(), self._store.run, self._pause)
+        await drive(self._upkeep.run(), self._run, self._pause)
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -208,7 +216,7 @@ class _Worker:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        await drive(self._upkeep.drain(), self._store.run, asyncio.sleep)
+        await drive(self._upkeep.drain(), self._run, asyncio.sleep)
 
 
 async def drive(flow: Flow[T], run: Run, sleep: Callable[[float], Awaitable[object]]) -> T:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Generic, TypeVar
 
 from pyslot.calls import FULL, NEVER, OBSERVED, REPEATED, Answer, Part
 from pyslot.errors import LimitExceeded
-from pyslot.headers import headers
+from pyslot.headers import DEFAULT, Style, headers
 from pyslot.kinds import Limit, Slots
 
 P_co = TypeVar("P_co", covariant=True)
@@ -119,23 +120,32 @@ class Decision(Generic[P_co]):
             raise LimitExceeded(self)
         return self.permit
 
-    def headers(self) -> dict[str, str]:
-        """HTTP headers for the response to this request, refused or granted."""
-        return headers(bool(self), self.retry_after, self.statuses)
+    def headers(self, *styles: Style) -> dict[str, str]:
+        """HTTP headers for the response to this request, refused or granted.
+
+        Those of the IETF draft and those that OpenAI clients read, or of the `styles` named: "ietf", "openai", "epoch".
+        """
+        # What the outage policy made up of no server's word is no figure to pass on.
+        statuses = () if self.degraded else self.statuses
+        return headers(bool(self), self.retry_after, statuses, styles or DEFAULT)
 
     def explain(self) -> str:
         """One plain sentence: granted, or which limit refused, how full it is and when to come back."""
         if self:
             return "granted before" if self.repeated else "granted"
-        why = ", ".join(
-            f"{part.limit} ({used} of {part.limit.limit} in use, {part.units} asked for)"
-            for part, verdict, used, _ in self._figures()
-            if verdict in (FULL, NEVER)
-        )
-        if self.degraded and not why:
+        refusing = [figure for figure in self._figures() if figure[1] in (FULL, NEVER)]
+        if self.degraded and not refusing:
             return "refused: the server that counts can't be reached"
-        when = "this can never be granted" if self.retry_after is None else f"try again in {self.retry_after:.3g} s"
-        return f"refused by {why}; {when}"
+        too_large = [f"{part.limit} ({part.units} asked for)" for part, verdict, _, _ in refusing if verdict == NEVER]
+        if too_large:
+            most = min(part.limit.limit or 0 for part, verdict, _, _ in refusing if verdict == NEVER)
+            advice = f"it never has room for more than {most}: ask for less" if most else "it admits nothing"
+            return f"refused by {', '.join(too_large)}; {advice}"
+        full = [
+            f"{part.limit} ({used} of {part.limit.limit} in use, {part.units} asked for)"
+            for part, _, used, _ in refusing
+        ]
+        return f"refused by {', '.join(full)}; try again in {_plainly(self.retry_after or 0.0)}"
 
     def __repr__(self) -> str:
         return f"<Decision {self.explain()}{' (degraded)' if self.degraded else ''}>"
@@ -145,3 +155,11 @@ def status_of(limit: Limit, used: int, reset_ms: int, would_refuse: bool) -> Sta
     """A status from the figures of a reply."""
     remaining = None if limit.limit is None else max(0, limit.limit - used)
     return Status(limit, used, remaining, reset_ms / 1000, would_refuse)
+
+
+def _plainly(seconds: float) -> str:
+    """A time as people say it, rounded up: 0.25 s, 59 s, 12 min, 5 h."""
+    if seconds < 10:
+        return f"{ceil(seconds * 100) / 100:g} s"
+    size, unit = next((step for step in ((1, "s"), (60, "min")) if seconds <= 120 * step[0]), (3600, "h"))
+    return f"{ceil(seconds / size)} {unit}"

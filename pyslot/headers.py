@@ -1,41 +1,160 @@
-"""HTTP headers that tell a client where it stands."""
+"""HTTP headers that tell a client where it stands, and when to come again, in the words that clients act on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pyslot.kinds import Slots, Window
 
 if TYPE_CHECKING:
     from pyslot.decision import Status
 
+Style: TypeAlias = Literal["ietf", "openai", "epoch"]
+"""`ietf`: RateLimit-Policy and RateLimit, by draft-ietf-httpapi-ratelimit-headers-11 (May 2026).
+`openai`: x-ratelimit-{limit,remaining,reset}-{requests,tokens}, with times such as "6m0s".
+`epoch`: X-RateLimit-Limit, -Remaining and -Reset of the tightest window, with a Unix time, for clients that want that.
+"""
+DEFAULT: tuple[Style, ...] = ("ietf", "openai")
 
-def headers(granted: bool, retry_after: float | None, statuses: Sequence[Status]) -> dict[str, str]:
-    """RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers) for each limit, Retry-After on a refusal.
+PATIENCE = 60.0
+"""Seconds. The openai (to 2.x) and anthropic (to 0.x) SDKs disregard a longer Retry-After, and retry within seconds
+(`_calculate_retry_timeout` in their `_base_client.py`); later ones sleep for as long as it says, or give up above 120.
+All obey `x-should-retry: false`."""
+AWAY = 1.0
+"""Seconds after which to come again where no limit knows better: the server that counts can't be reached."""
 
-    Seconds are rounded up: a client that waits as told must not come too early.
+_LARGEST = 999_999_999_999_999
+"""The largest integer of a structured field (RFC 9651)."""
+
+
+def headers(
+    granted: bool,
+    retry_after: float | None,
+    statuses: Sequence[Status],
+    styles: Sequence[Style] = DEFAULT,
+    now: Callable[[], float] = time.time,
+) -> dict[str, str]:
+    """Where the limits stand, in each of the styles; on a refusal also when to come again.
+
+    Limits that only observe are the operator's business, and not told.
     """
-    limited = [(_name(status), status) for status in statuses if status.limit.limit is not None]
+    told = [status for status in statuses if status.limit.limit is not None and status.limit.enforce]
+    result: dict[str, str] = {}
+    for style in styles:
+        match style:
+            case "ietf":
+                result |= _ietf(told)
+            case "openai":
+                result |= _openai(told)
+            case "epoch":
+                result |= _epoch(told, now())
+            case _:
+                raise ValueError(f"a style of headers is 'ietf', 'openai' or 'epoch', not {style!r}")
+    return result if granted else result | retry_headers(retry_after)
+
+
+def retry_headers(retry_after: float | None) -> dict[str, str]:
+    """When to come again: `retry_after` seconds from now, or never (None).
+
+    Rounded up, so that a client who waits as told does not come too early. Retry-After has whole seconds; slots may be
+    free much sooner, which retry-after-ms tells. Who would have to wait too long, or in vain, is told not to retry.
+    """
+    if retry_after is None:
+        return {"x-should-retry": "false"}
+    if retry_after <= 0:
+        retry_after = AWAY
+    seconds = str(ceil(retry_after))
+    if retry_after > PATIENCE:
+        return {"Retry-After": seconds, "x-should-retry": "false"}
+    return {"Retry-After": seconds, "retry-after-ms": str(ceil(retry_after * 1000))}
+
+
+def policy_names(statuses: Sequence[Status]) -> list[str]:
+    """What each limit is called in public, such as "key-requests": distinct, and without the name of anybody.
+
+    Of a subject only the kind before its colon is told, for the rest may be a secret.
+    """
+    names = [_name(status) for status in statuses]
+    often = Counter(names)
+    names = [n + _window(status, "-") if often[n] > 1 else n for n, status in zip(names, statuses, strict=True)]
+    seen: Counter[str] = Counter()
+    for i, name in enumerate(names):
+        seen[name] += 1
+        if seen[name] > 1:
+            names[i] = f"{name}-{seen[name]}"
+    return names
+
+
+def _ietf(statuses: Sequence[Status]) -> dict[str, str]:
+    if not statuses:
+        return {}
+    policies, limits = [], []
+    for name, status in zip(policy_names(statuses), statuses, strict=True):
+        # Only three units are registered. Another is named all the same: without a name it would mean requests.
+        unit = "concurrent-requests" if isinstance(status.limit, Slots) else _text(status.limit.meter)
+        unit = "" if unit == "requests" else f';qu="{unit}"'
+        policies.append(f'"{name}";q={_integer(status.limit.limit)}{unit}{_window(status, ";w=")}')
+        # Slots have no window: the end of a lease says nothing of when one will be free.
+        window = f";t={ceil(status.reset_after)}" if isinstance(status.limit, Window) else ""
+        limits.append(f'"{name}";r={_integer(status.remaining)}{window}')
+    return {"RateLimit-Policy": ", ".join(policies), "RateLimit": ", ".join(limits)}
+
+
+def _openai(statuses: Sequence[Status]) -> dict[str, str]:
     result = {}
-    if limited:
-        result["RateLimit-Policy"] = ", ".join(
-            f'"{name}";q={status.limit.limit}{_window(status)}' for name, status in limited
-        )
-        result["RateLimit"] = ", ".join(
-            f'"{name}";r={status.remaining};t={ceil(status.reset_after)}' for name, status in limited
-        )
-    if not granted and retry_after is not None:
-        result["Retry-After"] = str(ceil(retry_after))
+    for meter in ("requests", "tokens"):
+        status = _tightest([status for status in statuses if getattr(status.limit, "meter", None) == meter])
+        if status:
+            result[f"x-ratelimit-limit-{meter}"] = str(status.limit.limit)
+            result[f"x-ratelimit-remaining-{meter}"] = str(status.remaining)
+            result[f"x-ratelimit-reset-{meter}"] = _duration(status.reset_after)
     return result
 
 
+def _epoch(statuses: Sequence[Status], now: float) -> dict[str, str]:
+    status = _tightest([status for status in statuses if isinstance(status.limit, Window)])
+    if not status:
+        return {}
+    return {
+        "X-RateLimit-Limit": str(status.limit.limit),
+        "X-RateLimit-Remaining": str(status.remaining),
+        "X-RateLimit-Reset": str(ceil(now + status.reset_after)),
+    }
+
+
+def _tightest(statuses: Sequence[Status]) -> Status | None:
+    return min(statuses, key=lambda status: (status.remaining or 0, -status.reset_after), default=None)
+
+
+def _duration(seconds: float) -> str:
+    """As Go writes it: 350ms, 8.64s, 6m0s, 1h0m0s."""
+    ms = ceil(seconds * 1000)
+    if ms < 1000:
+        return f"{ms}ms"
+    minutes, ms = divmod(ms, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    rest = f"{ms / 1000:.3f}".rstrip("0").rstrip(".")
+    return f"{f'{hours}h' if hours else ''}{f'{minutes}m' if hours or minutes else ''}{rest}s"
+
+
 def _name(status: Status) -> str:
-    # The kind of subject only ("key", "team"): the rest of its name may be a secret.
-    text = f"{status.limit.subject.partition(':')[0]}-{getattr(status.limit, 'meter', 'slots')}"
-    # A structured field's string holds printable ASCII without quote and backslash.
+    kind, colon, _ = status.limit.subject.partition(":")
+    what = "slots" if isinstance(status.limit, Slots) else status.limit.meter
+    return _text(f"{kind}-{what}" if colon else what)
+
+
+def _text(text: str) -> str:
+    # A structured field's string holds printable ASCII; quote and backslash would need escapes.
     return "".join(c if " " <= c <= "~" and c not in '"\\' else "_" for c in text)
 
 
-def _window(status: Status) -> str:
-    per_ms = getattr(status.limit, "per_ms", None)
-    return f";w={ceil(per_ms / 1000)}" if per_ms else ""
+def _integer(number: int | None) -> int:
+    return min(number or 0, _LARGEST)
+
+
+def _window(status: Status, before: str) -> str:
+    return f"{before}{ceil(status.limit.per_ms / 1000)}" if isinstance(status.limit, Window) else ""

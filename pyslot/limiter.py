@@ -31,6 +31,11 @@ class Limiter:
     Safe to share between threads. For asyncio there is `AsyncLimiter`, with the same names.
     """
 
+    # Time comes in here, so that tests of services can drive it: see pyslot.testing.
+    _monotonic: Callable[[], float] = staticmethod(time.monotonic)
+    _wall: Callable[[], float] = staticmethod(time.time)
+    _sleep: Callable[[float], object] = staticmethod(time.sleep)
+
     def __init__(
         self,
         target: str | object,
@@ -55,20 +60,20 @@ class Limiter:
         hooks: who is told what happens here, for logs and metrics.
         """
         naming = Naming(prefix, hash_names=hash_names)
-        fallback = Fallback.make(on_outage, time.time)
+        fallback = Fallback.make(on_outage, self._wall)
         listening = guarded(hooks)
-        upkeep = Upkeep(time.monotonic, deadline=check_deadline(deadline), on_lost=on_lost, hooks=listening)
+        upkeep = Upkeep(self._monotonic, deadline=check_deadline(deadline), on_lost=on_lost, hooks=listening)
         self._store = open_store(target, deadline)
         self._flows = Flows(
             naming,
             upkeep,
             self._permit,
-            clock=time.monotonic,
+            clock=self._monotonic,
             group=self._store.cluster if group_by_slot is None else group_by_slot,
             fallback=fallback,
             hooks=listening,
         )
-        self._worker = _Worker(upkeep, self._store)
+        self._worker = self._work(upkeep)
         self._closed = False
         weakref.finalize(self, self._worker.stop).atexit = False
 
@@ -135,6 +140,9 @@ class Limiter:
     def __repr__(self) -> str:
         return f"<Limiter {self._flows.naming.prefix!r} on {self._store!r}{', closed' if self._closed else ''}>"
 
+    def _work(self, upkeep: Upkeep) -> _Worker:
+        return _Worker(upkeep, self._store)
+
     def _permit(self, id: str, wire_id: bytes, parts: Parts) -> Permit:
         return Permit(self, id, wire_id, parts)
 
@@ -142,7 +150,7 @@ class Limiter:
         if self._closed:
             flow.close()
             raise UsageError("this limiter is closed: make a new one")
-        return drive(flow, self._store, time.sleep)
+        return drive(flow, self._store, self._sleep)
 
 
 class _Acquisition(AbstractContextManager[Permit]):
@@ -207,7 +215,7 @@ class _Worker:
         drive(self._upkeep.drain(), self._store, self._pause)
 
 
-def drive(flow: Flow[T], store: Store, sleep: Callable[[float], None]) -> T:
+def drive(flow: Flow[T], store: Store, sleep: Callable[[float], object]) -> T:
     """Run a flow to its end, blocking."""
     try:
         step = next(flow)
