@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 
-from pyslot.adapters.base import AsyncStore, open_async_store
+from pyslot.adapters.base import open_async_store
 from pyslot.calls import Parts
 from pyslot.coalesce import Coalescer
 from pyslot.decision import Decision, Status

@@ -122,6 +122,12 @@ class Coalescer:
             self._timer = loop.call_at(now + self._deadline, self._expire)
         return await waiter
 
+    async def run_late(self, call: Call) -> Reply:
+        """Run a call of the clean-up, behind what is in flight now: an undo is not to overtake what it undoes."""
+        if self._flights and self._loop is asyncio.get_running_loop():
+            await asyncio.wait(self._flights, timeout=self._deadline)
+        return await self._run(call)
+
     async def aclose(self) -> None:
         """Let what is in flight land; the store bounds how long that takes."""
         if self._flights:
