@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from time import monotonic, sleep
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pyslot.adapters.resp_errors import ErrorTable, Recovery, Verdict, WrongType, wrong_type
 from pyslot.loader import Call
@@ -104,12 +104,18 @@ class AsyncRespStore:
     async def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
         began = monotonic()
+        task = cast(asyncio.Task[object], asyncio.current_task())
+        cancels = task.cancelling()
         try:
             # From outside, for any client: both libraries drop a connection whose call is cancelled.
             async with asyncio.timeout(self._deadline):
-                return await self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+                reply = await self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
-            return await self._recover(call, error, began)
+            reply = await self._recover(call, error, began)
+        # Before Python 3.12 asyncio.wait_for, under a client with a socket_timeout, may swallow a cancellation.
+        if task.cancelling() > cancels:
+            raise asyncio.CancelledError
+        return reply
 
     async def run_many(self, calls: Sequence[Call]) -> list[Sequence[int] | Exception]:
         """Run calls in one pipeline. Each that fails is taken up again by itself, as `run` would."""

@@ -88,7 +88,7 @@ def _make(library: Library, colour: Colour, url: str, deadline: float) -> _Made:
     try:
         kind, plain, hosts, service = _split(library.scheme, url)
         # It gives up a little sooner than an asyncio call, so that its error tells what was waited for.
-        pool = colour.pool.from_url(plain, max_connections=_MAX_CONNECTIONS, timeout=0.9 * deadline, **options)
+        pool = colour.pool.from_url(plain, max_connections=_MAX_CONNECTIONS, timeout=0.8 * deadline, **options)
         settings = dict(pool.connection_kwargs)
         pool.connection_class(**settings)  # else a misspelt option would surface at the first call
     except TypeError as error:

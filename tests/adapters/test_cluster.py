@@ -172,7 +172,7 @@ async def test_node_that_never_answers_is_bounded(kind: Kind) -> None:
 
 
 async def test_cluster_that_falls_silent_is_bounded(kind: Kind, cluster: Cluster) -> None:
-    store = kind.open(kind.url(cluster.address, "+cluster"), deadline=0.6)
+    store = kind.open(kind.url(cluster.address, "+cluster"), deadline=1.5)
     assert await run(store, echo()) == [1, 1, 5, 7]
     silence(*cluster.masters)
     try:
@@ -181,7 +181,7 @@ async def test_cluster_that_falls_silent_is_bounded(kind: Kind, cluster: Cluster
             with pytest.raises(StoreUnavailable):
                 await run(store, echo(1, 1))
             # A blocking client asks node after node, each for a third of the deadline.
-            assert 0.1 < time.monotonic() - began < 2.5
+            assert 0.1 < time.monotonic() - began < 5
     finally:
         for node in cluster.masters:
             node.resume()

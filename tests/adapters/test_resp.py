@@ -270,7 +270,7 @@ async def test_more_callers_than_connections_all_get_their_own_reply(kind: Kind,
 
 @ONE
 async def test_full_pool_of_our_own_is_told_apart_from_an_outage(kind: Kind, server: Server) -> None:
-    store: Any = kind.open(kind.url(f"{server.address}?max_connections=1"), deadline=0.3)
+    store: Any = kind.open(kind.url(f"{server.address}?max_connections=1"), deadline=1.0)
     pool = store._client.connection_pool
     held = await connection(kind, pool)
     with pytest.raises(StoreUnavailable, match="pool is full"):
@@ -301,3 +301,22 @@ async def test_cancelled_calls_leave_no_reply_behind(
         again = await asyncio.gather(*(run(store, echo(-round_, i)) for i in range(12)))
         assert again == [[1, 1, -round_, i] for i in range(12)]
     await close(store)
+
+
+@ONE
+@pytest.mark.parametrize("patience", [None, 5])
+async def test_cancellation_is_never_swallowed(nonblocking: Kind, server: Server, patience: float | None) -> None:
+    client = nonblocking.client(port=server.port, socket_timeout=patience)
+    store = nonblocking.open(client)
+    await run(store, echo())
+    for turns in range(12):
+        task = asyncio.ensure_future(run(store, echo()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if task.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            assert await task == [1, 1, 5, 7]
+    assert await run(store, echo(1, 2)) == [1, 1, 1, 2]
+    await close_client(client)
