@@ -47,6 +47,7 @@ class Server:
     """One server process, reached by a socket in a directory that only this user may enter."""
 
     def __init__(self, scheme: str) -> None:
+        binary = str(_program())
         home = Path(tempfile.mkdtemp(prefix="pyslot-"))
         path = home / "socket"
         process = launch(home, "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700")
