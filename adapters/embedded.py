@@ -47,7 +47,7 @@ class Server:
     """One server process, reached by a socket in a directory that only this user may enter."""
 
     def __init__(self, scheme: str) -> None:
-        binary = str(_program())
+        _program()  # raises where it is missing, before there is a directory to leave behind
         home = Path(tempfile.mkdtemp(prefix="pyslot-"))
         path = home / "socket"
         process = launch(home, "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700")
