@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar, cast
 
 from pyslot.adapters.base import open_async_store
 from pyslot.calls import Parts
@@ -18,6 +18,7 @@ from pyslot.flows import Flow, Flows, check_deadline, check_on_error
 from pyslot.hooks import Hooks, guarded
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Charge, Limit, Slots, Window
+from pyslot.lines import Listen
 from pyslot.loader import Call
 from pyslot.outage import Fallback, Policy
 from pyslot.permit import AsyncPermit, OnError
@@ -25,6 +26,12 @@ from pyslot.renewer import OnLost, Sleep, Upkeep
 
 T = TypeVar("T")
 Run: TypeAlias = Callable[[Call], Awaitable[Sequence[int]]]
+
+
+async def _listen(step: Listen) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(step.seconds):
+            await cast(asyncio.Event, step.bell).wait()
 
 
 class AsyncLimiter:
@@ -37,6 +44,7 @@ class AsyncLimiter:
     _monotonic: Callable[[], float] = staticmethod(time.monotonic)
     _wall: Callable[[], float] = staticmethod(time.time)
     _sleep: Callable[[float], Awaitable[object]] = staticmethod(asyncio.sleep)
+    _listen: Callable[[Listen], Awaitable[object]] = staticmethod(_listen)
 
     def __init__(
         self,
@@ -76,6 +84,7 @@ class AsyncLimiter:
             group=self._store.cluster if group_by_slot is None else group_by_slot,
             fallback=fallback,
             hooks=listening,
+            make_bell=asyncio.Event,
         )
         self._coalescer = Coalescer(self._store, deadline)
         self._send = self._coalescer.run if coalesce else self._store.run
@@ -159,7 +168,7 @@ class AsyncLimiter:
         if self._closed:
             flow.close()
             raise UsageError("this limiter is closed: make a new one")
-        return await drive(flow, self._send, self._sleep)
+        return await drive(flow, self._send, self._sleep, self._listen)
 
 
 class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
@@ -219,7 +228,12 @@ class _Worker:
         await drive(self._upkeep.drain(), self._run, asyncio.sleep)
 
 
-async def drive(flow: Flow[T], run: Run, sleep: Callable[[float], Awaitable[object]]) -> T:
+async def drive(
+    flow: Flow[T],
+    run: Run,
+    sleep: Callable[[float], Awaitable[object]],
+    listen: Callable[[Listen], Awaitable[object]] = _listen,
+) -> T:
     """Run a flow to its end, awaiting."""
     try:
         step = next(flow)
@@ -228,6 +242,8 @@ async def drive(flow: Flow[T], run: Run, sleep: Callable[[float], Awaitable[obje
                 reply: Sequence[int] = ()
                 if isinstance(step, Sleep):
                     await sleep(step.seconds)
+                elif isinstance(step, Listen):
+                    await listen(step)
                 else:
                     reply = await run(step)
             except BaseException as error:  # noqa: BLE001  # the flow must hear of a cancellation too; it raises again

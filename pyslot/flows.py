@@ -18,6 +18,7 @@ from pyslot.hooks import Guarded
 from pyslot.ids import check_id, encode_id, new_id
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Slots
+from pyslot.lines import Bell, Lines, Listen, Place
 from pyslot.loader import Call
 from pyslot.outage import Fallback
 from pyslot.permit import BasePermit, OnError
@@ -25,7 +26,7 @@ from pyslot.renewer import Sleep, Upkeep
 
 T = TypeVar("T")
 P = TypeVar("P", bound=BasePermit)
-Flow: TypeAlias = Generator[Call | Sleep, Sequence[int], T]
+Flow: TypeAlias = Generator[Call | Sleep | Listen, Sequence[int], T]
 
 LONGEST_SLEEP = 1.0
 """Seconds a waiter sleeps at most before it asks again: room may come early, from a refund or a settled estimate."""
@@ -47,6 +48,7 @@ class Flows(Generic[P]):
         group: bool,
         fallback: Fallback | None,
         hooks: Guarded | None,
+        make_bell: Callable[[], Bell],
     ) -> None:
         self.naming = naming
         self.upkeep = upkeep
@@ -55,6 +57,7 @@ class Flows(Generic[P]):
         self._group = group
         self._fallback = fallback
         self._hooks = hooks
+        self._lines = Lines(make_bell)
         self._refused_until: dict[bytes, float] = {}
 
     # Admission
@@ -62,30 +65,70 @@ class Flows(Generic[P]):
     def acquire(self, asked: Iterable[Asked], id: str | None, wait: float | None) -> Flow[Decision[P]]:
         """Take all limits for one permit or none, waiting up to `wait` seconds for room."""
         parts = calls.parts_of(asked, self.naming)
-        id = new_id() if id is None else check_id(id)
+        fresh = id is None  # a caller's own id may be held already: that is for the server to say, at once
+        id = check_id(id) if id is not None else new_id()
         wire_id = encode_id(id)
         end = self._clock() + _check_wait(wait) if wait is not None else None
         began = self._clock() if self._hooks else 0.0
-        while True:
-            degraded = False
-            try:
-                answers = yield from self._admit(parts, id, wire_id)
-            except StoreUnavailable:
-                if self._fallback is None:
-                    raise
-                answers, degraded = [self._fallback.admit(parts, wire_id)], True
-            if not answers or answers[-1].record[0]:
-                permit = self._make_permit(id, wire_id, parts)
-                self._hold(permit, self._clock())
-                return self._decided(Decision(permit, answers, self._slot_wait, degraded=degraded), began)
-            refusal: Decision[P] = Decision(None, answers, self._slot_wait, degraded=degraded)
-            if end is None or refusal.retry_after is None or (left := end - self._clock()) <= 0:
-                return self._decided(refusal, began)
-            pause = max(refusal.retry_after, SHORTEST_SLEEP) * uniform(1.0, 1.2)  # noqa: S311  # no secret
-            pause = min(pause, LONGEST_SLEEP, left)
-            if self._hooks:
-                self._hooks.wait(refusal, pause)
+        place = self._behind(parts) if wait and fresh else None
+        try:
+            while True:
+                if place and end:
+                    yield from self._stand(place, end)
+                degraded = False
+                try:
+                    answers = yield from self._admit(parts, id, wire_id)
+                except StoreUnavailable:
+                    if place:
+                        place.disperse()
+                    if self._fallback is None:
+                        raise
+                    answers, degraded = [self._fallback.admit(parts, wire_id)], True
+                if not answers or answers[-1].record[0]:
+                    permit = self._make_permit(id, wire_id, parts)
+                    self._hold(permit, self._clock())
+                    return self._decided(Decision(permit, answers, self._slot_wait, degraded=degraded), began)
+                refusal: Decision[P] = Decision(None, answers, self._slot_wait, degraded=degraded)
+                if end is None or refusal.retry_after is None or (left := end - self._clock()) <= 0:
+                    return self._decided(refusal, began)
+                place = self._line_up(refusal, place)
+                yield from self._pause(refusal, refusal.retry_after, left, place)
+        finally:
+            if place:
+                place.leave()
+
+    def _pause(self, refusal: Decision[P], retry_after: float, left: float, place: Place | None) -> Flow[None]:
+        """Wait as long as told; a caller who is not the first in line has that before it."""
+        pause = max(retry_after, SHORTEST_SLEEP) * uniform(1.0, 1.2)  # noqa: S311  # no secret
+        pause = min(pause, LONGEST_SLEEP, left)
+        if self._hooks:
+            self._hooks.wait(refusal, pause)
+        if not place:
             yield Sleep(pause)
+        elif place.turn:
+            yield Listen(pause, place.bell)
+
+    def _behind(self, parts: Parts) -> Place | None:
+        """Stand behind those who wait already for one of these gauges."""
+        key = next((part.wire.key for part in parts if self._lines.forms(part.wire.key)), None)
+        return self._lines.join(key) if key else None
+
+    def _stand(self, place: Place, end: float) -> Flow[None]:
+        """Stand in line until it is this caller's turn, or its time has run out."""
+        place.bell.clear()  # before looking: what rings from now on is heard
+        while not place.turn and (left := end - self._clock()) > 0:
+            yield Listen(left, place.bell)
+            place.bell.clear()
+
+    def _line_up(self, refusal: Decision[P], place: Place | None) -> Place | None:
+        """Stand in line for the first gauge that refused; in none where a window did, whose end is known to all."""
+        full = refusal.refused_by
+        slots = all(isinstance(limit, Slots) for limit in full)
+        key = full[0].wire(self.naming).key if full and slots and not refusal.degraded else None
+        if place and place.key != key:
+            place.leave()
+            place = None
+        return self._lines.join(key) if key and not place else place
 
     def charge(self, asked: Iterable[Asked]) -> Flow[Decision[P]]:
         """Charge all windows or none, with nothing to finish."""
@@ -214,6 +257,7 @@ class Flows(Generic[P]):
                 if part.wire.span == b"s":
                     slots += 1
                     released = released and bool(held)
+                    self._lines.freed(part.wire.key)
                 else:
                     windows += 1
                     settled = settled and bool(held)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self, TypeVar, cast
 
 from pyslot.adapters.base import Store, open_store
 from pyslot.calls import Parts
@@ -18,11 +18,16 @@ from pyslot.flows import Flow, Flows, check_deadline, check_on_error
 from pyslot.hooks import Hooks, guarded
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Charge, Limit, Slots, Window
+from pyslot.lines import Listen
 from pyslot.outage import Fallback, Policy
 from pyslot.permit import OnError, Permit
 from pyslot.renewer import OnLost, Sleep, Upkeep
 
 T = TypeVar("T")
+
+
+def _listen(step: Listen) -> None:
+    cast(threading.Event, step.bell).wait(step.seconds)
 
 
 class Limiter:
@@ -35,6 +40,7 @@ class Limiter:
     _monotonic: Callable[[], float] = staticmethod(time.monotonic)
     _wall: Callable[[], float] = staticmethod(time.time)
     _sleep: Callable[[float], object] = staticmethod(time.sleep)
+    _listen: Callable[[Listen], object] = staticmethod(_listen)
 
     def __init__(
         self,
@@ -72,6 +78,7 @@ class Limiter:
             group=self._store.cluster if group_by_slot is None else group_by_slot,
             fallback=fallback,
             hooks=listening,
+            make_bell=threading.Event,
         )
         self._worker = self._work(upkeep)
         self._closed = False
@@ -150,7 +157,7 @@ class Limiter:
         if self._closed:
             flow.close()
             raise UsageError("this limiter is closed: make a new one")
-        return drive(flow, self._store, self._sleep)
+        return drive(flow, self._store, self._sleep, self._listen)
 
 
 class _Acquisition(AbstractContextManager[Permit]):
@@ -215,7 +222,12 @@ class _Worker:
         drive(self._upkeep.drain(), self._store, self._pause)
 
 
-def drive(flow: Flow[T], store: Store, sleep: Callable[[float], object]) -> T:
+def drive(
+    flow: Flow[T],
+    store: Store,
+    sleep: Callable[[float], object],
+    listen: Callable[[Listen], object] = _listen,
+) -> T:
     """Run a flow to its end, blocking."""
     try:
         step = next(flow)
@@ -224,6 +236,8 @@ def drive(flow: Flow[T], store: Store, sleep: Callable[[float], object]) -> T:
                 reply: Sequence[int] = ()
                 if isinstance(step, Sleep):
                     sleep(step.seconds)
+                elif isinstance(step, Listen):
+                    listen(step)
                 else:
                     reply = store.run(step)
             except BaseException as error:  # noqa: BLE001  # the flow must hear of a cancellation too; it raises again

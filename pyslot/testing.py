@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from pyslot import aio
 from pyslot import limiter as sync
@@ -22,6 +22,7 @@ from pyslot.adapters.memory import MemoryStore
 from pyslot.aio import AsyncLimiter
 from pyslot.errors import PyslotError, StoreUnavailable
 from pyslot.limiter import Limiter
+from pyslot.lines import Listen
 from pyslot.loader import Call
 from pyslot.model import Model
 from pyslot.renewer import Sleep, Upkeep
@@ -84,6 +85,12 @@ class World:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._at(self._now + seconds, lambda: None if done.done() else done.set_result(None))
         await done
+
+    async def listen(self, step: Listen) -> None:
+        """Sleep until a bell rings, which it does by itself when the time is over."""
+        bell = cast(asyncio.Event, step.bell)
+        self._at(self._now + step.seconds, bell.set)
+        await bell.wait()
 
     def _steps(self, seconds: float) -> Iterator[None]:
         if seconds < 0:
@@ -168,6 +175,7 @@ class _DrivenLimiter(Limiter):
         self._world = world
         self._monotonic = self._wall = world.time
         self._sleep = world.advance
+        self._listen = lambda step: world.advance(step.seconds)  # nobody else could ring
         super().__init__(world._store, **options)
 
     def _work(self, upkeep: Upkeep) -> sync._Worker:
@@ -179,6 +187,7 @@ class _DrivenAsyncLimiter(AsyncLimiter):
         self._world = world
         self._monotonic = self._wall = world.time
         self._sleep = world.sleep
+        self._listen = world.listen
         super().__init__(_AsyncSwitched(world._store), **options)
 
     def _work(self, upkeep: Upkeep) -> aio._Worker:
