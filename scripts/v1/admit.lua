@@ -187,8 +187,8 @@ local function decide(states)
     for k = 1, size do
       local state, verdict = states[k], verdicts[k]
       if status == 1 and verdict ~= HELD then
-        state.used = math.min(state.used + costs[k], 9007199254740992)
-        if state.reset == 0 or state.span < state.reset then state.reset = state.span end
+        state.used = math.min(state.used + costs[k], 9007199254740992) -- 2^53: beyond what is exact
+        if state.span < state.reset or state.reset == 0 then state.reset = state.span end
         state.held[id] = true
         state.kind.take(state, id, costs[k])
       end

@@ -116,7 +116,10 @@ local reply = outcomes(states, function(state, id, p)
   window.take(state, id, units)
 end)
 for _, state in ipairs(states) do
-  window.remove(state)
-  if state.new[1] then redis.call('HSET', state.key, unpack(state.new)) end
+  if state.gone then
+    -- HDEL first: the server allows it when out of memory, and then the HSET that follows.
+    redis.call('HDEL', state.key, unpack(state.gone))
+    redis.call('HSET', state.key, 'n', state.used, unpack(state.new))
+  end
 end
 return reply
