@@ -77,6 +77,7 @@ CROWD = crowd.Seen(
         (replace(CROWD, rush=replace(CROWD.rush, busy=17.9)), ["slot-seconds used"]),
         (replace(CROWD, waits=[[0.1] * 49]), ["requests served"]),
         (replace(CROWD, left_over=1), ["slots held afterwards"]),
+        (replace(CROWD, waits=[[0.1] * 23, [0.2] * 27]), ["turns of workers of one process"]),
     ],
 )
 def test_the_crowd_is_judged(seen: crowd.Seen, wrong: list[str]) -> None:

@@ -10,10 +10,10 @@ from pyslot import AsyncLimiter, Limiter, LimitExceeded, Slots
 from pyslot.adapters import embedded
 from pyslot.demo.crew import Crew, run_crew
 from pyslot.demo.figures import Chapter, Figure, Tick
-from pyslot.demo.model_server import Load, ask, load_of, model_server
+from pyslot.demo.model_server import Load, connect, load_of, model_server
 
 PROCESSES, TASKS, LIMIT = 4, 15, 5
-FASTEST, SLOWEST = 0.2, 0.5
+FASTEST, SLOWEST = 0.4, 0.8
 """Seconds the model server takes over a request."""
 SLOTS = Slots("model:stand-in", limit=LIMIT)
 
@@ -45,7 +45,8 @@ def run(seconds: float, tick: Tick) -> Chapter:
 def judge(seen: Seen) -> list[Figure]:
     used = seen.rush.busy / (LIMIT * seen.rush.seconds)
     turns = [wait for waits in seen.waits for wait in waits]
-    served = sum(map(bool, seen.waits))
+    crews = [seen.waits[at : at + TASKS] for at in range(0, len(seen.waits), TASKS)]
+    apart = max((max(map(len, crew)) - min(map(len, crew)) for crew in crews), default=0)
     return [
         Figure("most requests at once", f"{LIMIT}, exactly", f"{seen.total.peak}", seen.total.peak == LIMIT),
         Figure(
@@ -62,9 +63,15 @@ def judge(seen: Seen) -> list[Figure]:
         ),
         Figure("slots held afterwards", "0", f"{seen.left_over}", seen.left_over == 0),
         Figure(
-            "waiting for a turn",
-            "(not promised: no queue)",
-            f"{served} of {len(seen.waits)} workers had a turn, the longest wait was {max(turns, default=0):.1f} s",
+            "turns of workers of one process",
+            "2 apart, at most",
+            f"{apart} apart",
+            apart <= 2,
+        ),
+        Figure(
+            "workers that had a turn",
+            "(not promised among processes)",
+            f"{sum(map(bool, seen.waits))} of {len(seen.waits)}; the longest waited {max(turns, default=0):.1f} s",
         ),
     ]
 
@@ -98,11 +105,12 @@ async def _live(url: str, port: int, end: float) -> list[list[float]]:
 
 async def _worker(limiter: AsyncLimiter, port: int, end: float) -> list[float]:
     waits: list[float] = []
-    while (left := end - (asked := time.monotonic())) > 0:
-        try:
-            async with limiter.acquire(SLOTS, wait=left):
-                waits.append(time.monotonic() - asked)
-                await ask(port, "generate")
-        except LimitExceeded:
-            break
+    async with connect(port) as ask:
+        while (left := end - (asked := time.monotonic())) > 0:
+            try:
+                async with limiter.acquire(SLOTS, wait=left):
+                    waits.append(time.monotonic() - asked)
+                    await ask("generate")
+            except LimitExceeded:
+                break
     return waits

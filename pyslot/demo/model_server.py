@@ -6,8 +6,8 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -86,15 +86,26 @@ def model_server(fastest: float, slowest: float) -> Iterator[int]:
         process.join()
 
 
-async def ask(port: int, line: str) -> bytes:
-    """Send one line to a model server and wait for the answer."""
+@asynccontextmanager
+async def connect(port: int) -> AsyncIterator[Callable[[str], Awaitable[bytes]]]:
+    """A connection to a model server: a function that sends a line and waits for the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
+
+    async def ask(line: str) -> bytes:
         writer.write(f"{line}\n".encode())
         return await reader.readline()
+
+    try:
+        yield ask
     finally:
         writer.close()
 
 
+async def _load(port: int) -> Load:
+    async with connect(port) as ask:
+        return Load(**json.loads(await ask("load")))
+
+
 def load_of(port: int) -> Load:
-    return Load(**json.loads(asyncio.run(ask(port, "load"))))
+    """Ask a model server for its figures."""
+    return asyncio.run(_load(port))

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="less of everything, in about ten seconds")
     quick = parser.parse_args(argv).quick
-    seconds, rounds = (3.0, 40) if quick else (10.0, 200)
+    seconds, rounds = (5.0, 40) if quick else (12.0, 200)
     scenes: dict[str, Callable[[Tick], Chapter]] = {
         "workers": lambda tick: crowd.run(seconds, tick),
         "races": lambda tick: race.run(rounds, tick),
