@@ -145,7 +145,7 @@ class Decision(Generic[P_co]):
             f"{part.limit} ({used} of {part.limit.limit} in use, {part.units} asked for)"
             for part, _, used, _ in refusing
         ]
-        return f"refused by {', '.join(full)}; try again in {_plainly(self.retry_after or 0.0)}"
+        return f"refused by {', '.join(full)}; try again in {plainly(self.retry_after or 0.0)}"
 
     def __repr__(self) -> str:
         return f"<Decision {self.explain()}{' (degraded)' if self.degraded else ''}>"
@@ -157,7 +157,7 @@ def status_of(limit: Limit, used: int, reset_ms: int, would_refuse: bool) -> Sta
     return Status(limit, used, remaining, reset_ms / 1000, would_refuse)
 
 
-def _plainly(seconds: float) -> str:
+def plainly(seconds: float) -> str:
     """A time as people say it, rounded up: 0.25 s, 59 s, 12 min, 5 h."""
     if seconds < 10:
         return f"{ceil(seconds * 100) / 100:g} s"

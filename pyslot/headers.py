@@ -38,20 +38,18 @@ def headers(
     styles: Sequence[Style] = DEFAULT,
     now: Callable[[], float] = time.time,
 ) -> dict[str, str]:
-    """Where the limits stand, in each of the styles; on a refusal also when to come again.
-
-    Limits that only observe are the operator's business, and not told.
-    """
-    told = [status for status in statuses if status.limit.limit is not None and status.limit.enforce]
+    """Where the limits stand, in each of the styles; on a refusal also when to come again."""
+    told = policies(statuses)
+    figures = [status for _, status in told]
     result: dict[str, str] = {}
     for style in styles:
         match style:
             case "ietf":
                 result |= _ietf(told)
             case "openai":
-                result |= _openai(told)
+                result |= _openai(figures)
             case "epoch":
-                result |= _epoch(told, now())
+                result |= _epoch(figures, now())
             case _:
                 raise ValueError(f"a style of headers is 'ietf', 'openai' or 'epoch', not {style!r}")
     return result if granted else result | retry_headers(retry_after)
@@ -73,35 +71,37 @@ def retry_headers(retry_after: float | None) -> dict[str, str]:
     return {"Retry-After": seconds, "retry-after-ms": str(ceil(retry_after * 1000))}
 
 
-def policy_names(statuses: Sequence[Status]) -> list[str]:
-    """What each limit is called in public, such as "key-requests": distinct, and without the name of anybody.
+def policies(statuses: Sequence[Status]) -> list[tuple[str, Status]]:
+    """The limits to tell of, each with what it is called in public, such as "key-requests".
 
-    Of a subject only the kind before its colon is told, for the rest may be a secret.
+    Names are distinct, and without the name of anybody: of a subject only the kind before its colon is told, for the
+    rest may be a secret. Limits that only observe, or count, are the operator's business.
     """
-    names = [_name(status) for status in statuses]
+    told = [status for status in statuses if status.limit.limit is not None and status.limit.enforce]
+    names = [_name(status) for status in told]
     often = Counter(names)
-    names = [n + _window(status, "-") if often[n] > 1 else n for n, status in zip(names, statuses, strict=True)]
+    names = [name + _window(status, "-") if often[name] > 1 else name for name, status in zip(names, told, strict=True)]
     seen: Counter[str] = Counter()
     for i, name in enumerate(names):
         seen[name] += 1
         if seen[name] > 1:
             names[i] = f"{name}-{seen[name]}"
-    return names
+    return list(zip(names, told, strict=True))
 
 
-def _ietf(statuses: Sequence[Status]) -> dict[str, str]:
-    if not statuses:
+def _ietf(told: Sequence[tuple[str, Status]]) -> dict[str, str]:
+    if not told:
         return {}
-    policies, limits = [], []
-    for name, status in zip(policy_names(statuses), statuses, strict=True):
+    quotas, limits = [], []
+    for name, status in told:
         # Only three units are registered. Another is named all the same: without a name it would mean requests.
         unit = "concurrent-requests" if isinstance(status.limit, Slots) else _text(status.limit.meter)
         unit = "" if unit == "requests" else f';qu="{unit}"'
-        policies.append(f'"{name}";q={_integer(status.limit.limit)}{unit}{_window(status, ";w=")}')
+        quotas.append(f'"{name}";q={_integer(status.limit.limit)}{unit}{_window(status, ";w=")}')
         # Slots have no window: the end of a lease says nothing of when one will be free.
         window = f";t={ceil(status.reset_after)}" if isinstance(status.limit, Window) else ""
         limits.append(f'"{name}";r={_integer(status.remaining)}{window}')
-    return {"RateLimit-Policy": ", ".join(policies), "RateLimit": ", ".join(limits)}
+    return {"RateLimit-Policy": ", ".join(quotas), "RateLimit": ", ".join(limits)}
 
 
 def _openai(statuses: Sequence[Status]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pyslot import Decision, Limiter, Permit, Slots, Window
-from pyslot.headers import headers, policy_names, retry_headers
+from pyslot.headers import headers, policies, retry_headers
 from pyslot.testing import World
 
 KEY = "key:sk-secret"
@@ -125,7 +125,7 @@ def test_epoch_is_a_style_that_must_be_asked_for(limiter: Limiter) -> None:
 
 def test_names_are_distinct_and_tell_nobody_by_name(limiter: Limiter) -> None:
     limits = (RPM, RPD, Window("key:sk-other", "requests", 9), Slots("sk-bare-secret", 1), Window('t"\\\n:x', "é", 1))
-    names = policy_names(limiter.peek(*(each.cost(1) if isinstance(each, Window) else each for each in limits)))
+    names = [name for name, _ in policies(limiter.peek(*limits))]
     assert names == ["key-requests-60", "key-requests-86400", "key-requests-60-2", "slots", "t___-_"]
 
 
