@@ -64,7 +64,7 @@ def _until(ready: Callable[[], bool]) -> None:
             if ready():
                 return
         time.sleep(0.02)
-    raise StoreError(f"the three servers of the demo did not become a cluster within {_START:g} s")
+    raise StoreError(f"the {NODES} servers of the demo did not become a cluster within {_START:g} s")
 
 
 def _free_ports(wanted: int) -> list[int]:
