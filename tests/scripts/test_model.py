@@ -23,7 +23,7 @@ from tests.servers.binaries import SERVERS
 from tests.servers.process import Server
 
 NAMES = SERVERS if os.environ.get("PYSLOT_SERVERS") == "all" else ("redis-6.2", "valkey-9.1")
-EXAMPLES = int(os.environ.get("PYSLOT_EXAMPLES", "150"))
+EXAMPLES = int(os.environ.get("PYSLOT_EXAMPLES", "400"))
 
 random_runs = settings(
     max_examples=EXAMPLES,
