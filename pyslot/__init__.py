@@ -12,8 +12,8 @@ from pyslot.errors import (
 )
 from pyslot.kinds import Slots, Window
 from pyslot.limiter import Limiter
-from pyslot.outage import Local
 from pyslot.permit import AsyncPermit, Permit
+from pyslot.policy import Local
 
 __all__ = [
     "AsyncLimiter",

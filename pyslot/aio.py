@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
-from types import TracebackType
-from typing import Self, TypeAlias, TypeVar, cast
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType, TracebackType
+from typing import Any, Self, TypeVar
 
-from pyslot.adapters.base import open_async_store
+from pyslot import forks, thread
+from pyslot.adapters.base import AsyncStore, Store, open_async_store
 from pyslot.calls import Parts
 from pyslot.coalesce import Coalescer
 from pyslot.decision import Decision, Status
 from pyslot.errors import UsageError
 from pyslot.flows import Flow, Flows, check_deadline, check_on_error
 from pyslot.hooks import Hooks, guarded
+from pyslot.incidents import Incidents
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Charge, Limit, Slots, Window
 from pyslot.lines import Listen
-from pyslot.loader import Call
-from pyslot.outage import Fallback, Policy
+from pyslot.outage import Outage
 from pyslot.permit import AsyncPermit, OnError
-from pyslot.renewer import OnLost, Sleep, Upkeep
+from pyslot.policy import Policy
+from pyslot.renewer import OnLost, Upkeep
+from pyslot.task import Worker as _Worker
+from pyslot.task import drive, listen
 
 T = TypeVar("T")
-Run: TypeAlias = Callable[[Call], Awaitable[Sequence[int]]]
-
-
-async def _listen(step: Listen) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(step.seconds):
-            await cast(asyncio.Event, step.bell).wait()
 
 
 class AsyncLimiter:
@@ -44,7 +42,7 @@ class AsyncLimiter:
     _monotonic: Callable[[], float] = staticmethod(time.monotonic)
     _wall: Callable[[], float] = staticmethod(time.time)
     _sleep: Callable[[float], Awaitable[object]] = staticmethod(asyncio.sleep)
-    _listen: Callable[[Listen], Awaitable[object]] = staticmethod(_listen)
+    _listen: Callable[[Listen], Awaitable[object]] = staticmethod(listen)
 
     def __init__(
         self,
@@ -58,6 +56,8 @@ class AsyncLimiter:
         on_lost: OnLost = "rejoin",
         hooks: Iterable[Hooks] = (),
         coalesce: bool = True,
+        breaker: bool = True,
+        threaded: bool = False,
     ) -> None:
         """
         target: a store URL such as "redis://localhost:6379", or an asyncio client of redis-py or valkey-py. A client
@@ -67,29 +67,51 @@ class AsyncLimiter:
         group_by_slot: send one call for each hash slot; None does so on a cluster. True is for proxies in front of one.
         deadline: seconds within which each call on the server has answered or failed.
         on_outage: what to do when the server can't be reached: "raise", "closed", "open" or `Local(share)`.
-        on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing.
+        on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing; or a function
+            that is told of each such permit, in the task that renews leases, and returns one of the two.
         hooks: who is told what happens here, for logs and metrics.
         coalesce: calls that wait for the server together travel together. False sends each by itself, for debugging.
+        breaker: after a call without an answer don't ask that server again until it has answered a probe. False asks
+            every time, which costs the deadline every time.
+        threaded: renew leases in a thread, over connections of its own, for loops that may be blocked for as long as a
+            third of a lease. Needs a URL.
         """
         naming = Naming(prefix, hash_names=hash_names)
-        fallback = Fallback.make(on_outage, self._wall)
         listening = guarded(hooks)
-        upkeep = Upkeep(self._monotonic, deadline=check_deadline(deadline), on_lost=on_lost, hooks=listening)
+        self._incidents = Incidents(listening)
+        outage = Outage(on_outage, self._monotonic, self._incidents, breaker=breaker)
+        upkeep = Upkeep(
+            self._monotonic,
+            deadline=check_deadline(deadline),
+            on_lost=on_lost,
+            incidents=self._incidents,
+            outage=outage,
+        )
+        self._deadline = deadline
         self._store = open_async_store(target, deadline)
+        outage.locate = getattr(self._store, "place", outage.locate)
         self._flows = Flows(
             naming,
             upkeep,
             self._permit,
             clock=self._monotonic,
             group=self._store.cluster if group_by_slot is None else group_by_slot,
-            fallback=fallback,
+            outage=outage,
             hooks=listening,
             make_bell=asyncio.Event,
         )
         self._coalescer = Coalescer(self._store, deadline)
         self._send = self._coalescer.run if coalesce else self._store.run
+        self._blocking: Store | None = None
+        if threaded:
+            self._blocking = _blocking(self._store)
+            if self._blocking is None:
+                raise UsageError("threaded=True needs connections of its own: give the limiter a URL, not a client")
         self._worker = self._work(upkeep)
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        forks.watch(self)
+        weakref.finalize(self, _end, weakref.ref(self), self._worker)
 
     def acquire(
         self,
@@ -138,13 +160,29 @@ class AsyncLimiter:
         """Forget all that limits hold: every slot, every unit, whoever has them."""
         await self._run(self._flows.reset(limits))
 
+    @property
+    def incidents(self) -> Mapping[str, int]:
+        """How often what happened that should not: `leaked` leases, `abandoned` permits, `lost` and `rejoined` slots,
+        `outages`, `dropped` clean-up calls."""
+        return MappingProxyType(self._incidents.counts)
+
     async def aclose(self) -> None:
-        """Send what is still waiting, for at most `deadline`, stop renewing, and close what was opened here."""
+        """Send what is still waiting, for at most `deadline`, stop renewing, and close what was opened here.
+
+        Permits that are still held keep their slots until their leases run out.
+        """
         if not self._closed:
             self._closed = True
-            await self._worker.aclose()
+            if self._loop is not asyncio.get_running_loop():
+                self._enter()
+            if isinstance(self._worker, thread.Worker):
+                await asyncio.to_thread(self._worker.close)
+            else:
+                await self._worker.aclose()
             await self._coalescer.aclose()
             await self._store.aclose()
+            if self._blocking is not None:
+                self._blocking.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,8 +196,32 @@ class AsyncLimiter:
         closed = ", closed" if self._closed else ""
         return f"<AsyncLimiter {self._flows.naming.prefix!r} on {self._store!r}{closed}>"
 
-    def _work(self, upkeep: Upkeep) -> _Worker:
-        return _Worker(upkeep, self._coalescer.run_late)
+    def _work(self, upkeep: Upkeep) -> _Worker | thread.Worker:
+        if self._blocking is not None:
+            return thread.Worker(upkeep, self._blocking)
+        return _Worker(upkeep, self._coalescer.run_late, self._deadline)
+
+    def after_fork(self) -> None:
+        """In a forked child: what the parent holds is the parent's, and its connections are on the parent's loop."""
+        self._flows.upkeep.after_fork()
+        self._flows.after_fork()
+        self._worker.after_fork()
+        for store in (self._store, self._blocking):
+            if renew := getattr(store, "after_fork", None):
+                renew()
+        self._loop = None
+
+    def _enter(self) -> None:
+        """Used on a loop for the first time."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not None:
+            if self._loop.is_running():
+                raise UsageError("this AsyncLimiter is in use on another event loop: make one limiter for each loop")
+            if renew := getattr(self._store, "next_loop", None):
+                renew()
+        self._loop = loop
+        if self._flows.upkeep.busy:
+            self._flows.upkeep.wake()
 
     def _permit(self, id: str, wire_id: bytes, parts: Parts) -> AsyncPermit:
         return AsyncPermit(self, id, wire_id, parts)
@@ -168,7 +230,34 @@ class AsyncLimiter:
         if self._closed:
             flow.close()
             raise UsageError("this limiter is closed: make a new one")
+        if asyncio.get_running_loop() is not self._loop:
+            self._enter()
         return await drive(flow, self._send, self._sleep, self._listen)
+
+
+def _blocking(store: AsyncStore) -> Store | None:
+    """The same store for blocking calls, where it can be had: of one that was made from a URL."""
+    make: Any = getattr(store, "blocking", None)
+    made: Store | None = make() if make else None
+    return made
+
+
+def _end(limiter: weakref.ref[AsyncLimiter], worker: _Worker | thread.Worker) -> None:
+    """At the interpreter's exit: there is no loop any more, so what is waiting is sent by blocking calls."""
+    left = limiter()
+    if isinstance(worker, thread.Worker):
+        worker.stop()
+    if left is None or left._closed:
+        return
+    left._closed = True
+    upkeep = left._flows.upkeep
+    for permit in upkeep.held():
+        left._flows.finish_later(permit)
+    if isinstance(worker, thread.Worker):
+        worker.close()
+    elif len(upkeep.backlog) and (store := _blocking(left._store)):
+        thread.drive(upkeep.drain(), store, time.sleep)
+        store.close()
 
 
 class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
@@ -193,63 +282,3 @@ class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._permit.__aexit__(kind, error, trace)
-
-
-class _Worker:
-    """The task behind a limiter; started when there is something to do."""
-
-    def __init__(self, upkeep: Upkeep, run: Run) -> None:
-        self._upkeep = upkeep
-        self._run = run
-        self._task: asyncio.Task[None] | None = None
-        self._woken = asyncio.Event()
-        upkeep.wake = self._wake
-
-    def _wake(self) -> None:
-        if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._work(), name="pyslot-upkeep")
-        self._woken.set()
-
-    async def _work(self) -> None:
-        await drive(self._upkeep.run(), self._run, self._pause)
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
-        self._woken.clear()
-
-    async def aclose(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        await drive(self._upkeep.drain(), self._run, asyncio.sleep)
-
-
-async def drive(
-    flow: Flow[T],
-    run: Run,
-    sleep: Callable[[float], Awaitable[object]],
-    listen: Callable[[Listen], Awaitable[object]] = _listen,
-) -> T:
-    """Run a flow to its end, awaiting."""
-    try:
-        step = next(flow)
-        while True:
-            try:
-                reply: Sequence[int] = ()
-                if isinstance(step, Sleep):
-                    await sleep(step.seconds)
-                elif isinstance(step, Listen):
-                    await listen(step)
-                else:
-                    reply = await run(step)
-            except BaseException as error:  # noqa: BLE001  # the flow must hear of a cancellation too; it raises again
-                step = flow.throw(error)
-            else:
-                step = flow.send(reply)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result

@@ -140,5 +140,10 @@ def peek(parts: Parts) -> Call:
     return Call(PEEK, tuple(part.wire.key for part in parts), (b"", *(part.wire.span for part in parts)))
 
 
+def probe(key: bytes) -> Call:
+    """A call that changes nothing where `key` lives, and that only a server which takes writes will answer."""
+    return Call(RESET, (key[: key.index(b"}") + 1] + b":probe",), ())
+
+
 def reset(parts: Parts) -> Call:
     return Call(RESET, tuple(part.wire.key for part in parts), ())

@@ -101,6 +101,10 @@ class Decision(Generic[P_co]):
             self._retry_after = self._wait()
         return self._retry_after
 
+    def set_retry_after(self, seconds: float) -> None:
+        """Say when to ask again where no limit refused, but the outage policy."""
+        self._retry_after = seconds
+
     def _wait(self) -> float | None:
         longest = 0.0
         for part, verdict, used, reset in self._figures():

@@ -40,3 +40,11 @@ class StoreUnavailable(PyslotError):
 
     Whether the call took effect is unknown; whoever sent it undoes it by permit id.
     """
+
+
+class StoreBusy(StoreUnavailable):
+    """No connection was free within the deadline: nothing was sent, and nothing is wrong with the server."""
+
+
+class StoreSkipped(StoreUnavailable):
+    """The server was not asked, since it did not answer a moment ago: nothing was sent."""

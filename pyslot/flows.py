@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from random import uniform
 from typing import Generic, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from pyslot import calls, token
 from pyslot.calls import Answer, Part, Parts
+from pyslot.cleanup import Why
 from pyslot.decision import Decision, Outcome, Status, status_of
-from pyslot.errors import InvalidLimit, PyslotError, StoreError, StoreUnavailable, UsageError
+from pyslot.errors import InvalidLimit, PyslotError, StoreBusy, StoreError, StoreSkipped, StoreUnavailable, UsageError
 from pyslot.hooks import Guarded
 from pyslot.ids import check_id, encode_id, new_id
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Slots
 from pyslot.lines import Bell, Lines, Listen, Place
 from pyslot.loader import Call
-from pyslot.outage import Fallback
+from pyslot.outage import LONGEST_PAUSE, Outage
 from pyslot.permit import BasePermit, OnError
+from pyslot.policy import Local
 from pyslot.renewer import Sleep, Upkeep
 
 T = TypeVar("T")
@@ -46,7 +49,7 @@ class Flows(Generic[P]):
         *,
         clock: Callable[[], float],
         group: bool,
-        fallback: Fallback | None,
+        outage: Outage,
         hooks: Guarded | None,
         make_bell: Callable[[], Bell],
     ) -> None:
@@ -55,8 +58,12 @@ class Flows(Generic[P]):
         self._make_permit = make_permit
         self._clock = clock
         self._group = group
-        self._fallback = fallback
+        self._outage = outage
+        naming.local = naming.local or isinstance(outage.policy, Local)
+        self._named: WeakValueDictionary[bytes, P] = WeakValueDictionary()
+        """Permits under ids that callers chose: those may be asked for again."""
         self._hooks = hooks
+        self._make_bell = make_bell
         self._lines = Lines(make_bell)
         self._refused_until: dict[bytes, float] = {}
 
@@ -64,38 +71,112 @@ class Flows(Generic[P]):
 
     def acquire(self, asked: Iterable[Asked], id: str | None, wait: float | None) -> Flow[Decision[P]]:
         """Take all limits for one permit or none, waiting up to `wait` seconds for room."""
+        return self._acquire(asked, None, wait) if id is None else self._acquire_named(asked, id, wait)
+
+    def _acquire_named(self, asked: Iterable[Asked], id: str, wait: float | None) -> Flow[Decision[P]]:
+        """Under an id that may have been used before: an end that is still to be sent goes first, an undo waits."""
         parts = calls.parts_of(asked, self.naming)
-        fresh = id is None  # a caller's own id may be held already: that is for the server to say, at once
-        id = check_id(id) if id is not None else new_id()
+        wire_id = encode_id(check_id(id))
+        backlog = self.upkeep.backlog
+        while not backlog.claim(wire_id):
+            yield Sleep(0.005)  # a call for it is on its way, which takes the deadline at most
+        try:
+            if parts and backlog.waiting(wire_id, Why.END):
+                began = self._clock()
+                try:
+                    self._check(parts)
+                    yield from self.upkeep.flush(wire_id)
+                except StoreUnavailable as error:
+                    self._failed(parts, error)
+                    return self._decided(self._degraded(parts, id, wire_id, error), began)
+            return (yield from self._acquire(asked, id, wait))
+        finally:
+            backlog.release(wire_id)
+            if wire_id in backlog.queues:
+                self.upkeep.wake()
+
+    def _acquire(self, asked: Iterable[Asked], own: str | None, wait: float | None) -> Flow[Decision[P]]:
+        parts = calls.parts_of(asked, self.naming)
+        id = own or new_id()
         wire_id = encode_id(id)
         end = self._clock() + _check_wait(wait) if wait is not None else None
         began = self._clock() if self._hooks else 0.0
-        place = self._behind(parts) if wait and fresh else None
+        # A caller's own id may be held already: that is for the server to say, at once.
+        place = self._behind(parts) if wait and own is None else None
         try:
             while True:
                 if place and end:
                     yield from self._stand(place, end)
-                degraded = False
                 try:
-                    answers = yield from self._admit(parts, id, wire_id)
-                except StoreUnavailable:
+                    answers = yield from self._admit(parts, wire_id)
+                except StoreUnavailable as error:
                     if place:
                         place.disperse()
-                    if self._fallback is None:
-                        raise
-                    answers, degraded = [self._fallback.admit(parts, wire_id)], True
-                if not answers or answers[-1].record[0]:
-                    permit = self._make_permit(id, wire_id, parts)
-                    self._hold(permit, self._clock())
-                    return self._decided(Decision(permit, answers, self._slot_wait, degraded=degraded), began)
-                refusal: Decision[P] = Decision(None, answers, self._slot_wait, degraded=degraded)
-                if end is None or refusal.retry_after is None or (left := end - self._clock()) <= 0:
-                    return self._decided(refusal, began)
-                place = self._line_up(refusal, place)
-                yield from self._pause(refusal, refusal.retry_after, left, place)
+                    decision = self._degraded(parts, id, wire_id, error)
+                else:
+                    if not answers or answers[-1].record[0]:
+                        permit = self._granted(id, wire_id, parts, answers, named=own is not None)
+                        return self._decided(Decision(permit, answers, self._slot_wait), began)
+                    decision = Decision(None, answers, self._slot_wait)
+                if decision or end is None or decision.retry_after is None or (left := end - self._clock()) <= 0:
+                    return self._decided(decision, began)
+                place = self._line_up(decision, place)
+                yield from self._pause(decision, decision.retry_after, left, place)
         finally:
             if place:
                 place.leave()
+
+    def _granted(self, id: str, wire_id: bytes, parts: Parts, answers: list[Answer], *, named: bool) -> P:
+        now = self._clock()
+        for answer in answers:
+            if any(answer.record[calls.FIGURES :: calls.FIGURES]):
+                self._leaked(answer)
+        if not named:
+            permit = self._make_permit(id, wire_id, parts)
+        else:
+            self.upkeep.backlog.cancel_undos(wire_id, [part.wire.key for part in parts])
+            held = self._named.get(wire_id)
+            if held is not None and held.is_open and held.parts == parts:
+                return held
+            permit = self._named[wire_id] = self._make_permit(id, wire_id, parts)
+        self._hold(permit, now)
+        if self.naming.local:
+            self._outage.saw(answers)
+        return permit
+
+    def _leaked(self, answer: Answer) -> None:
+        for part, ended in zip(answer.parts, answer.record[calls.FIGURES :: calls.FIGURES], strict=True):
+            if ended:
+                self.upkeep.incidents.leaked(part, ended)
+
+    def _degraded(
+        self, parts: Parts, id: str, wire_id: bytes, error: StoreUnavailable, *, hold: bool = True
+    ) -> Decision[P]:
+        """What the outage policies decide; raises where one of them says so, or where this is no outage."""
+        if isinstance(error, StoreBusy) or self._outage.raises(parts):
+            raise error
+        answers = [self._outage.decide(parts, id)]
+        permit = None
+        if answers[0].record[0]:
+            now = self._clock()
+            if hold:
+                permit = self._named[wire_id] = self._make_permit(id, wire_id, parts)
+                self._hold(permit, now)
+            self._outage.booked(parts, id)
+            self.upkeep.backlog.cancel_undos(wire_id, [part.wire.key for part in parts])
+            self.upkeep.join_later(wire_id, self._groups(parts), permit, now)
+        decision = Decision(permit, answers, self._slot_wait, degraded=True)
+        if not decision and not decision.refused_by:
+            decision.set_retry_after(LONGEST_PAUSE)  # by then the server has been probed again
+        return decision
+
+    def _check(self, parts: Parts) -> None:
+        if self._outage.troubled:
+            self._outage.check(parts[0])
+
+    def _failed(self, parts: Parts, error: BaseException) -> None:
+        if isinstance(error, StoreUnavailable) and self._outage.failed(parts[0], error):
+            self.upkeep.wake()
 
     def _pause(self, refusal: Decision[P], retry_after: float, left: float, place: Place | None) -> Flow[None]:
         """Wait as long as told; a caller who is not the first in line has that before it."""
@@ -138,15 +219,22 @@ class Flows(Generic[P]):
                 raise InvalidLimit(f"only windows can be charged, a slot is held by a permit: {part.limit!r}")
         id = new_id()
         began = self._clock() if self._hooks else 0.0
-        answers = yield from self._admit(parts, id, encode_id(id))
-        return self._decided(Decision(None, answers, self._slot_wait), began)
+        wire_id = encode_id(id)
+        try:
+            answers = yield from self._admit(parts, wire_id)
+        except StoreUnavailable as error:
+            return self._decided(self._degraded(parts, id, wire_id, error, hold=False), began)
+        decision: Decision[P] = Decision(None, answers, self._slot_wait)
+        if decision and self.naming.local:
+            self._outage.saw(answers)
+        return self._decided(decision, began)
 
     def _decided(self, decision: Decision[P], began: float) -> Decision[P]:
         if self._hooks:
             self._hooks.decision(decision, self._clock() - began)
         return decision
 
-    def _admit(self, parts: Parts, id: str, wire_id: bytes) -> Flow[list[Answer]]:
+    def _admit(self, parts: Parts, wire_id: bytes) -> Flow[list[Answer]]:
         """Charge group by group, in ascending order of hash slots; at the first refusal undo the earlier ones.
 
         The order is what lets one of several racing callers through: whoever is refused met someone who is ahead.
@@ -159,18 +247,22 @@ class Flows(Generic[P]):
         answers: list[Answer] = []
         for group in groups:
             try:
+                if self._outage.troubled:
+                    self._outage.check(group[0])
                 answer = Answer(group, (yield calls.admit(group, wire_id)))
             except BaseException as error:
                 # Nothing is awaited in a cancelled task: what was taken, or may have been, is undone in the background.
-                for earlier in self._undo(answers, wire_id):
-                    self.upkeep.later(earlier)
-                if not isinstance(error, StoreError) and not self._ours(group, id):
-                    self.upkeep.later(calls.undo(group, wire_id), again=True)
+                for taken, call in self._undo(answers, wire_id):
+                    self.upkeep.later(wire_id, Why.UNDO, taken, call)
+                unsent = isinstance(error, (StoreError, StoreBusy, StoreSkipped))
+                if not unsent and not self._ours(group, wire_id):
+                    self.upkeep.later(wire_id, Why.UNDO, group, calls.undo(group, wire_id), again=True)
+                self._failed(group, error)
                 raise
             answers.append(answer)
             if answer.record[0] == calls.REFUSED:
                 if len(groups) > 1:
-                    yield from self._send(self._undo(answers[:-1], wire_id))
+                    yield from self._send(wire_id, self._undo(answers[:-1], wire_id))
                     self._remember([answer])
                 break
         return answers
@@ -183,32 +275,44 @@ class Flows(Generic[P]):
         """
         refusals = []
         for group in groups:
-            answer = Answer(group, (yield calls.admit(group, wire_id, calls.DRY)))
+            answer = Answer(group, (yield from self._ask(group, calls.admit(group, wire_id, calls.DRY))))
             if answer.status == calls.REFUSED:
                 refusals.append(answer)
         self._remember(refusals)
         return refusals
 
-    def _undo(self, answers: list[Answer], wire_id: bytes) -> list[Call]:
+    def _ask(self, parts: Parts, call: Call) -> Flow[Sequence[int]]:
+        """A call that takes nothing."""
+        try:
+            self._check(parts)
+            return (yield call)
+        except StoreUnavailable as error:
+            self._failed(parts, error)
+            raise
+
+    def _undo(self, answers: list[Answer], wire_id: bytes) -> list[tuple[Parts, Call]]:
         """The calls that take back what was taken, the last one first."""
         parts = [calls.taken(answer) for answer in reversed(answers)]
-        return [calls.undo(group, wire_id) for group in parts if group]
+        return [(group, calls.undo(group, wire_id)) for group in parts if group]
 
-    def _send(self, pending: list[Call]) -> Flow[None]:
-        """Send calls one after another; in trouble the rest is left to the background, and the answer stands."""
-        for at, call in enumerate(pending):
+    def _send(self, wire_id: bytes, pending: list[tuple[Parts, Call]]) -> Flow[None]:
+        """Send undos one after another; in trouble the rest is left to the background, and the answer stands."""
+        for at, (group, call) in enumerate(pending):
             try:
+                self._check(group)
                 yield call
             except BaseException as error:
-                for rest in pending[at:]:
-                    self.upkeep.later(rest)
+                for rest, left in pending[at:]:
+                    self.upkeep.later(wire_id, Why.UNDO, rest, left)
+                self._failed(group, error)
                 if not isinstance(error, PyslotError):
                     raise
                 break
 
-    def _ours(self, group: Parts, id: str) -> bool:
+    def _ours(self, group: Parts, wire_id: bytes) -> bool:
         # An id that this limiter already holds was granted before: a lost re-send must not take that away.
-        return any(self.upkeep.holding(id, part.wire.key) for part in group)
+        permit = self._named.get(wire_id)
+        return permit is not None and permit.is_open and set(group) <= set(permit.parts)
 
     def _groups(self, parts: Parts) -> Sequence[Parts]:
         if self._group and len(parts) > 1:
@@ -242,17 +346,32 @@ class Flows(Generic[P]):
 
     def finish(self, permit: BasePermit) -> Flow[Outcome]:
         """Give slots back and settle charges; what can't be sent now is sent later, and the error raised."""
+        if self.foreign(permit):
+            raise UsageError(
+                f"permit {permit.id} belongs to the process that forked this one: "
+                "it finishes there, or is detached there and adopted here"
+            )
         pending = self._end(permit)
+        if permit.wire_id in self.upkeep.backlog.queues and self.upkeep.backlog.waiting(permit.wire_id, Why.JOIN):
+            # Granted without the server, which has not heard of it yet and will be told the whole story.
+            self._later(permit, pending)
+            kinds = {part.wire.span == b"s" for part in permit.parts}
+            return Outcome(True in kinds and bool(pending), False in kinds and bool(pending), not pending)
         released = settled = bool(pending)
         late = not pending and bool(permit.parts)
         slots = windows = 0
         for at, (group, call) in enumerate(pending):
             try:
+                if self._outage.troubled:
+                    self._outage.check(group[0])
                 reply = yield call
-            except BaseException:
-                for _, rest in pending[at:]:
-                    self.upkeep.later(rest)
-                raise
+            except BaseException as error:
+                # What the server declined once it would decline again.
+                self._later(permit, pending[at + isinstance(error, StoreError) :])
+                self._failed(group, error)
+                if not isinstance(error, StoreUnavailable) or self._outage.raises(permit.parts):
+                    raise
+                return Outcome(released=False, settled=False, late=False)
             for part, held in zip(group, reply[1:], strict=True):
                 if part.wire.span == b"s":
                     slots += 1
@@ -287,14 +406,29 @@ class Flows(Generic[P]):
         """What is to be sent for a permit that ends, once."""
         if not self._let_go(permit):
             return []
-        if self._fallback:
-            self._fallback.finish(permit.parts, permit.wire_id)
+        if self.naming.local:
+            for part in permit.parts:
+                if (units := permit.figures.get(part.wire.key)) is not None:
+                    self._outage.settled(part, units)
         return [(group, calls.finish(group, permit.wire_id, permit.figures)) for group in self._groups(permit.parts)]
 
     def finish_later(self, permit: BasePermit) -> None:
         """Finish in the background: for a task that is being cancelled and must not wait for anything."""
-        for _, call in self._end(permit):
-            self.upkeep.later(call)
+        if not self.foreign(permit):
+            self._later(permit, self._end(permit))
+
+    def _later(self, permit: BasePermit, pending: list[tuple[Parts, Call]]) -> None:
+        for group, call in pending:
+            self.upkeep.later(permit.wire_id, Why.END, group, call)
+
+    def after_fork(self) -> None:
+        """In a child nobody waits yet, and ids are asked for anew."""
+        self._lines = Lines(self._make_bell)
+        self._named = WeakValueDictionary()
+
+    def foreign(self, permit: BasePermit) -> bool:
+        """True for a permit of the process that forked this one: it is that process's to finish."""
+        return 0.0 < permit.started < self.upkeep.forked
 
     def handle(self, id: str, asked: Iterable[Asked]) -> P:
         """A permit by its id alone, to settle and finish it from anywhere. It is not renewed here."""
@@ -303,6 +437,8 @@ class Flows(Generic[P]):
 
     def detach(self, permit: BasePermit) -> bytes:
         """Let go of a permit; the token says all another process needs."""
+        if self.foreign(permit):
+            raise UsageError(f"permit {permit.id} belongs to the process that forked this one: detach it there")
         at = self._clock()
         self._let_go(permit)
         limits = [(part.limit, permit.figures.get(part.wire.key)) for part in permit.parts]
@@ -322,7 +458,7 @@ class Flows(Generic[P]):
         parts = calls.parts_of(asked, self.naming, charged=False)
         figures: dict[bytes, tuple[int, int]] = {}
         for group in self._groups(parts):
-            reply = yield calls.peek(group)
+            reply = yield from self._ask(group, calls.peek(group))
             figures |= zip((part.wire.key for part in group), zip(reply[::2], reply[1::2], strict=True), strict=True)
         statuses = []
         for limit, units, wire in parts:
@@ -334,11 +470,11 @@ class Flows(Generic[P]):
         parts = calls.parts_of((slots,), self.naming)
         if not isinstance(slots, Slots):
             raise InvalidLimit(f"only slots can be counted, peek shows a window: {slots!r}")
-        return (yield calls.count(parts))[0]
+        return (yield from self._ask(parts, calls.count(parts)))[0]
 
     def reset(self, asked: Iterable[Asked]) -> Flow[None]:
         for group in self._groups(calls.parts_of(asked, self.naming, charged=False)):
-            yield calls.reset(group)
+            yield from self._ask(group, calls.reset(group))
 
 
 def _check_wait(wait: float) -> float:

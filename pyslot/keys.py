@@ -27,13 +27,15 @@ class Wire(NamedTuple):
 class Naming:
     """How one limiter names its keys."""
 
-    __slots__ = ("hash_names", "prefix")
+    __slots__ = ("hash_names", "local", "prefix")
 
     def __init__(self, prefix: str = "pyslot", *, hash_names: bool = False) -> None:
         if not isinstance(prefix, str) or not re.fullmatch(r"[A-Za-z0-9_.:-]+", prefix):
             raise UsageError(f"prefix must be letters, digits or any of _ . : - and not empty, not {prefix!r}")
         self.prefix = prefix
         self.hash_names = hash_names
+        self.local = False
+        """True once a limit is named that decides locally in an outage: then what others hold is to be remembered."""
 
     def key(self, subject: str, tag: str | None, *what: str) -> bytes:
         """The key of a limit: everything about one subject, or one tag, shares a hash slot."""

@@ -5,29 +5,30 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Self, TypeVar, cast
+from types import MappingProxyType, TracebackType
+from typing import Self, TypeVar
 
-from pyslot.adapters.base import Store, open_store
+from pyslot import forks
+from pyslot.adapters.base import open_store
 from pyslot.calls import Parts
 from pyslot.decision import Decision, Status
 from pyslot.errors import UsageError
 from pyslot.flows import Flow, Flows, check_deadline, check_on_error
 from pyslot.hooks import Hooks, guarded
+from pyslot.incidents import Incidents
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Charge, Limit, Slots, Window
 from pyslot.lines import Listen
-from pyslot.outage import Fallback, Policy
+from pyslot.outage import Outage
 from pyslot.permit import OnError, Permit
-from pyslot.renewer import OnLost, Sleep, Upkeep
+from pyslot.policy import Policy
+from pyslot.renewer import OnLost, Upkeep
+from pyslot.thread import Worker as _Worker
+from pyslot.thread import drive, listen
 
 T = TypeVar("T")
-
-
-def _listen(step: Listen) -> None:
-    cast(threading.Event, step.bell).wait(step.seconds)
 
 
 class Limiter:
@@ -40,7 +41,7 @@ class Limiter:
     _monotonic: Callable[[], float] = staticmethod(time.monotonic)
     _wall: Callable[[], float] = staticmethod(time.time)
     _sleep: Callable[[float], object] = staticmethod(time.sleep)
-    _listen: Callable[[Listen], object] = staticmethod(_listen)
+    _listen: Callable[[Listen], object] = staticmethod(listen)
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Limiter:
         on_outage: Policy = "raise",
         on_lost: OnLost = "rejoin",
         hooks: Iterable[Hooks] = (),
+        breaker: bool = True,
     ) -> None:
         """
         target: a store URL such as "redis://localhost:6379", or a synchronous redis-py or valkey-py client. A client
@@ -62,27 +64,39 @@ class Limiter:
         group_by_slot: send one call for each hash slot; None does so on a cluster. True is for proxies in front of one.
         deadline: seconds within which each call on the server has answered or failed.
         on_outage: what to do when the server can't be reached: "raise", "closed", "open" or `Local(share)`.
-        on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing.
+        on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing; or a function
+            that is told of each such permit, in the thread that renews leases, and returns one of the two.
         hooks: who is told what happens here, for logs and metrics.
+        breaker: after a call without an answer don't ask that server again until it has answered a probe. False asks
+            every time, which costs the deadline every time.
         """
         naming = Naming(prefix, hash_names=hash_names)
-        fallback = Fallback.make(on_outage, self._wall)
         listening = guarded(hooks)
-        upkeep = Upkeep(self._monotonic, deadline=check_deadline(deadline), on_lost=on_lost, hooks=listening)
+        self._incidents = Incidents(listening)
+        outage = Outage(on_outage, self._monotonic, self._incidents, breaker=breaker)
+        upkeep = Upkeep(
+            self._monotonic,
+            deadline=check_deadline(deadline),
+            on_lost=on_lost,
+            incidents=self._incidents,
+            outage=outage,
+        )
         self._store = open_store(target, deadline)
+        outage.locate = getattr(self._store, "place", outage.locate)
         self._flows = Flows(
             naming,
             upkeep,
             self._permit,
             clock=self._monotonic,
             group=self._store.cluster if group_by_slot is None else group_by_slot,
-            fallback=fallback,
+            outage=outage,
             hooks=listening,
             make_bell=threading.Event,
         )
         self._worker = self._work(upkeep)
         self._closed = False
-        weakref.finalize(self, self._worker.stop).atexit = False
+        forks.watch(self)
+        weakref.finalize(self, _end, weakref.ref(self), self._worker)
 
     def acquire(
         self,
@@ -129,8 +143,17 @@ class Limiter:
         """Forget all that limits hold: every slot, every unit, whoever has them."""
         self._run(self._flows.reset(limits))
 
+    @property
+    def incidents(self) -> Mapping[str, int]:
+        """How often what happened that should not: `leaked` leases, `abandoned` permits, `lost` and `rejoined` slots,
+        `outages`, `dropped` clean-up calls."""
+        return MappingProxyType(self._incidents.counts)
+
     def close(self) -> None:
-        """Send what is still waiting, for at most `deadline`, stop renewing, and close what was opened here."""
+        """Send what is still waiting, for at most `deadline`, stop renewing, and close what was opened here.
+
+        Permits that are still held keep their slots until their leases run out.
+        """
         if not self._closed:
             self._closed = True
             self._worker.close()
@@ -150,6 +173,14 @@ class Limiter:
     def _work(self, upkeep: Upkeep) -> _Worker:
         return _Worker(upkeep, self._store)
 
+    def after_fork(self) -> None:
+        """In a forked child: what the parent holds is the parent's."""
+        self._flows.upkeep.after_fork()
+        self._flows.after_fork()
+        self._worker.after_fork()
+        if renew := getattr(self._store, "after_fork", None):
+            renew()
+
     def _permit(self, id: str, wire_id: bytes, parts: Parts) -> Permit:
         return Permit(self, id, wire_id, parts)
 
@@ -158,6 +189,16 @@ class Limiter:
             flow.close()
             raise UsageError("this limiter is closed: make a new one")
         return drive(flow, self._store, self._sleep, self._listen)
+
+
+def _end(limiter: weakref.ref[Limiter], worker: _Worker) -> None:
+    """A limiter that nobody has any more ends its thread; at the interpreter's exit its permits end as well."""
+    if (left := limiter()) is None:
+        worker.stop()
+    elif not left._closed:
+        for permit in left._flows.upkeep.held():
+            left._flows.finish_later(permit)
+        left.close()
 
 
 class _Acquisition(AbstractContextManager[Permit]):
@@ -182,68 +223,3 @@ class _Acquisition(AbstractContextManager[Permit]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._permit.__exit__(kind, error, trace)
-
-
-class _Worker:
-    """The daemon thread behind a limiter; started when there is something to do."""
-
-    def __init__(self, upkeep: Upkeep, store: Store) -> None:
-        self._upkeep = upkeep
-        self._store = store
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._woken = threading.Event()
-        self._stopped = False
-        upkeep.wake = self._wake
-
-    def _wake(self) -> None:
-        if self._thread is None and not self._stopped:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="pyslot-upkeep", daemon=True)
-                    self._thread.start()
-        self._woken.set()
-
-    def _work(self) -> None:
-        drive(self._upkeep.run(lambda: self._stopped), self._store, self._pause)
-
-    def _pause(self, seconds: float) -> None:
-        self._woken.wait(seconds)
-        self._woken.clear()
-
-    def stop(self) -> None:
-        self._stopped = True
-        self._woken.set()
-
-    def close(self) -> None:
-        self.stop()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        drive(self._upkeep.drain(), self._store, self._pause)
-
-
-def drive(
-    flow: Flow[T],
-    store: Store,
-    sleep: Callable[[float], object],
-    listen: Callable[[Listen], object] = _listen,
-) -> T:
-    """Run a flow to its end, blocking."""
-    try:
-        step = next(flow)
-        while True:
-            try:
-                reply: Sequence[int] = ()
-                if isinstance(step, Sleep):
-                    sleep(step.seconds)
-                elif isinstance(step, Listen):
-                    listen(step)
-                else:
-                    reply = store.run(step)
-            except BaseException as error:  # noqa: BLE001  # the flow must hear of a cancellation too; it raises again
-                step = flow.throw(error)
-            else:
-                step = flow.send(reply)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result

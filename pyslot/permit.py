@@ -68,6 +68,11 @@ class BasePermit:
                 return
         raise InvalidLimit(f"permit {self.id} holds no charge in {window!r}")
 
+    @property
+    def is_open(self) -> bool:
+        """False once it has finished or was detached."""
+        return self._open
+
     def close(self) -> bool:
         """Mark it finished; False where it was already."""
         was_open, self._open = self._open, False

@@ -1,4 +1,4 @@
-"""What goes on behind permits: leases renewed while they are held, and clean-up that could not be done in place.
+"""What goes on behind permits: leases renewed while they are held, clean-up that could not be done in place, probes.
 
 Pure like the flows: `Upkeep.run` is a generator that yields calls and sleeps; a thread or a task drives it.
 """
@@ -7,34 +7,36 @@ from __future__ import annotations
 
 import heapq
 import logging
-import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 from weakref import ref
 
 from pyslot import calls
+from pyslot.cleanup import Backlog, Errand, Trip, Why
 from pyslot.errors import PyslotError, StoreUnavailable, UsageError
 from pyslot.holds import Holds
-from pyslot.hooks import Guarded
+from pyslot.incidents import Incidents
 from pyslot.kinds import Slots
 from pyslot.loader import Call
+from pyslot.outage import Outage
 
 if TYPE_CHECKING:
-    from pyslot.calls import Part
+    from pyslot.calls import Part, Parts
     from pyslot.permit import BasePermit
 
 log = logging.getLogger("pyslot")
 
-OnLost = Literal["rejoin", "stop"]
+OnLost: TypeAlias = "Literal['rejoin', 'stop'] | Callable[[BasePermit], Literal['rejoin', 'stop']]"
+"""What becomes of a permit whose slot was lost, or a function that is told of it and decides."""
 
 BATCH = 1000
 """Permits in one script call, at most."""
-BACKLOG = 10_000
-"""Clean-up calls kept while the server is away; beyond it the oldest is dropped and its lease runs out."""
 IDLE = 3600.0
 GAUGES = 4096
 """Gauges whose holds are remembered."""
+
+Work: TypeAlias = "Generator[Call | Sleep, Sequence[int], None]"
 
 
 class Sleep(NamedTuple):
@@ -59,51 +61,51 @@ class Gauge:
         self.due: float | None = None
 
 
-class _Late(NamedTuple):
-    due: float
-    order: int
-    call: Call
-    tries: int
-    again: bool
-    """True where the call is to be repeated once: an undo may overtake the call it undoes."""
-
-
 class Upkeep:
     """Renewals and late clean-up of one limiter."""
 
     def __init__(
-        self, clock: Callable[[], float], *, deadline: float, on_lost: OnLost, hooks: Guarded | None = None
+        self,
+        clock: Callable[[], float],
+        *,
+        deadline: float,
+        on_lost: OnLost,
+        incidents: Incidents,
+        outage: Outage,
     ) -> None:
-        if on_lost not in ("rejoin", "stop"):
-            raise UsageError(f"on_lost must be 'rejoin' or 'stop', not {on_lost!r}")
+        if on_lost not in ("rejoin", "stop") and not callable(on_lost):
+            raise UsageError(f"on_lost must be 'rejoin', 'stop' or a function of a permit, not {on_lost!r}")
         self.clock = clock
-        self.hooks = hooks
         self.wake: Callable[[], None] = lambda: None
         """Set by the shell: makes whoever drives `run` look again."""
         self.gauges: dict[bytes, Gauge] = {}
-        self.abandoned = 0
-        """Permits that nobody referenced any more while they still held slots."""
+        self.incidents = incidents
+        self.outage = outage
+        self.backlog = Backlog(clock, deadline + 5, incidents.dropped)
+        self.forked = 0.0
+        """Permits that started before this time belong to the parent process."""
         self._deadline = deadline
-        self._rejoin = on_lost == "rejoin"
+        self._on_lost = on_lost
         self._order = count()
         self._due: list[tuple[float, int, bytes]] = []
-        self._late: list[_Late] = []
+        outage.own = self._own
 
     # Called by flows, in the caller's thread
 
     def hold(self, permit: BasePermit, part: Part) -> None:
         """A permit has taken a slot: remember since when, and renew it from now on."""
-        gauge = self.gauges.get(part.wire.key)
-        if gauge is None:
-            gauge = self.gauges[part.wire.key] = self._new_gauge()
-        gauge.holds.began(permit.id, permit.started)
-        gauge.leases[permit.id] = _Lease(ref(permit), part)
+        key = part.wire.key
+        while True:
+            gauge = self.gauges.get(key)
+            if gauge is None:
+                gauge = self.gauges.setdefault(key, self._new_gauge())
+            gauge.holds.began(permit.id, permit.started)
+            gauge.leases[permit.id] = _Lease(ref(permit), part)
+            if self.gauges.get(key) is gauge:  # another thread may have dropped it as idle
+                break
         due = self.clock() + cast(Slots, part.limit).lease_ms / 3000
         if gauge.due is None or due < gauge.due:
-            gauge.due = due
-            heapq.heappush(self._due, (due, next(self._order), part.wire.key))
-            if self._due[0][0] == due:
-                self.wake()
+            self._plan(key, gauge, due)
 
     def drop(self, id: str, key: bytes, at: float) -> None:
         """A permit gives its slot up."""
@@ -111,17 +113,18 @@ class Upkeep:
         if gauge and gauge.leases.pop(id, None):
             gauge.holds.ended(id, at)
 
-    def holding(self, id: str, key: bytes) -> bool:
-        """True where this limiter itself holds a slot under an id."""
-        gauge = self.gauges.get(key)
-        return gauge is not None and id in gauge.leases
+    def later(self, id: bytes, why: Why, parts: Parts, call: Call, *, again: bool = False) -> None:
+        """Run a call for a permit in the background until the server has answered it."""
+        self.backlog.add(id, [Errand(why, parts, call, again)])
+        self.wake()
 
-    def later(self, call: Call, *, again: bool = False) -> None:
-        """Run a call in the background until the server has answered it."""
-        if len(self._late) >= BACKLOG:
-            log.warning("more than %d clean-up calls are waiting: one is dropped, leases will end it", BACKLOG)
-            heapq.heappop(self._late)
-        heapq.heappush(self._late, _Late(self.clock(), next(self._order), call, 0, again))
+    def join_later(self, id: bytes, groups: Sequence[Parts], permit: BasePermit | None, since: float) -> None:
+        """Count a permit on the server that was granted without it."""
+        weak = None if permit is None else ref(permit)
+        self.backlog.add(
+            id,
+            [Errand(Why.JOIN, g, calls.admit(g, id, calls.REJOIN), permit=weak, since=since) for g in groups],
+        )
         self.wake()
 
     def slot_wait(self, part: Part, used: int, first_lease_end: float) -> float:
@@ -132,43 +135,93 @@ class Upkeep:
 
     # Driven in the background
 
-    def run(self, stopped: Callable[[], bool] = lambda: False) -> Generator[Call | Sleep, Sequence[int], None]:
+    @property
+    def busy(self) -> bool:
+        """True while there is anything to do, now or later."""
+        return bool(self._due or len(self.backlog) or self.outage.troubled)
+
+    def run(self, stopped: Callable[[], bool] = lambda: False) -> Work:
         """Everything that is due, until stopped."""
         while not stopped():
-            yield from self._clean_up()
-            yield from self._renew()
+            try:
+                yield from self._probe()
+                yield from self._clean_up(self.backlog.take())
+                yield from self._renew()
+            except Exception:
+                # A bug, a listener's or a store's: whoever else is served here must not lose their leases by it.
+                log.exception("the upkeep failed, and goes on")
+                yield Sleep(1.0)
+            dues = (self.outage.next_probe(), self.backlog.next_due(), self._due[0][0] if self._due else None)
             now = self.clock()
-            due = min([IDLE, *(first[0] - now for first in (self._due[:1] + self._late[:1]) if first)])
-            if due > 0:
-                yield Sleep(due)
+            pause = min([IDLE, *(due - now for due in dues if due is not None)])
+            if pause > 0:
+                yield Sleep(pause)
 
-    def drain(self) -> Generator[Call | Sleep, Sequence[int], None]:
-        """Clean-up still waiting, each call tried once, for at most the deadline."""
+    def drain(self) -> Work:
+        """What is still waiting, for at most the deadline."""
         end = self.clock() + self._deadline
-        while self._late and self.clock() < end:
+        while self.clock() < end and (trips := self.backlog.take(force=True)):
+            away: set[Hashable] = set()
+            for trip in trips:
+                place, answered = self.outage.place(trip.part), False
+                if place not in away and self.clock() < end:
+                    try:
+                        answered = yield from self._send(trip)
+                    except StoreUnavailable:
+                        away.add(place)
+                self.backlog.done(trip, answered=answered)
+            if away:
+                yield Sleep(0.02)
+        if left := len(self.backlog):
+            self.incidents.dropped(left, "the limiter was closed while the server did not answer")
+            self.backlog.clear()
+
+    def _probe(self) -> Work:
+        for where, call in self.outage.probes():
             try:
-                yield heapq.heappop(self._late).call
-            except PyslotError as error:
-                log.warning("clean-up at close failed, leases will end it: %s", error)
+                yield call
+            except StoreUnavailable as error:
+                self.outage.silent(where, error)
+                continue
+            except PyslotError:
+                pass  # an answer, if not a kind one
+            self.outage.answered(where)
+            self.backlog.hasten()
+            for key, gauge in list(self.gauges.items()):
+                if gauge.leases:
+                    self._plan(key, gauge, self.clock())
 
-    def _clean_up(self) -> Generator[Call, Sequence[int], None]:
-        while self._late and self._late[0].due <= self.clock():
-            late = heapq.heappop(self._late)
+    def _clean_up(self, trips: list[Trip]) -> Work:
+        for trip in trips:
+            answered = False
             try:
-                yield late.call
-            except StoreUnavailable:
-                pause = min(5.0, 0.1 * 2**late.tries)
-                self._put_back(late._replace(due=self.clock() + pause, tries=late.tries + 1))
-            except PyslotError as error:
-                log.warning("clean-up failed, leases will end it: %s", error)
-            else:
-                if late.again:
-                    self._put_back(late._replace(due=self.clock() + self._deadline + 5, again=False))
+                if not (self.outage.troubled and self.outage.is_away(trip.part)):
+                    answered = yield from self._send(trip)
+            except StoreUnavailable as error:
+                self.outage.failed(trip.part, error)
+            finally:
+                self.backlog.done(trip, answered=answered)
 
-    def _put_back(self, late: _Late) -> None:
-        heapq.heappush(self._late, late)
+    def flush(self, id: bytes) -> Generator[Call, Sequence[int], None]:
+        """Send what waits for one permit, in the caller's own time; raises where the server does not answer."""
+        while trips := self.backlog.take(all_of=id):
+            for trip in trips:
+                answered = False
+                try:
+                    answered = yield from self._send(trip)
+                finally:
+                    self.backlog.done(trip, answered=answered)
 
-    def _renew(self) -> Generator[Call, Sequence[int], None]:
+    def _send(self, trip: Trip) -> Generator[Call, Sequence[int], bool]:
+        try:
+            yield trip.call
+        except StoreUnavailable:
+            raise
+        except PyslotError as error:
+            self.incidents.dropped(len(trip.errands), error)
+        return True
+
+    def _renew(self) -> Work:
         while self._due and self._due[0][0] <= self.clock():
             due, _, key = heapq.heappop(self._due)
             gauge = self.gauges.get(key)
@@ -176,22 +229,22 @@ class Upkeep:
                 continue  # a shorter lease came in and has its own entry
             gauge.due = None
             pause = yield from self._renew_gauge(key, gauge)
-            if pause is not None and (gauge.due is None or self.clock() + pause < gauge.due):
-                gauge.due = self.clock() + pause
-                heapq.heappush(self._due, (gauge.due, next(self._order), key))
+            if pause is not None:
+                due = self.clock() + pause
+                if gauge.due is None or due < gauge.due:
+                    self._plan(key, gauge, due)
 
-    def _renew_gauge(self, key: bytes, gauge: Gauge) -> Generator[Call, Sequence[int], float | None]:
+    def _renew_gauge(self, key: bytes, gauge: Gauge) -> Generator[Call | Sleep, Sequence[int], float | None]:
         """Renew every lease of a gauge; returns the seconds until it must be done again."""
         now = self.clock()
         by_lease: dict[int, tuple[Part, list[BasePermit]]] = {}
         for id, (weak, part) in list(gauge.leases.items()):
             permit, limit = weak(), cast(Slots, part.limit)
             if permit is None:
-                self.abandoned += 1
-                warnings.warn(f"permit {id} was dropped without finish()", ResourceWarning, stacklevel=2)
                 self.drop(id, key, now)
+                self.incidents.abandoned(id, key)
             elif now >= permit.started + limit.max_hold_seconds:
-                log.warning("permit %s has held %s for max_hold; its lease now runs out", id, limit)
+                log.warning("%r: permit %s has been held for max_hold; its lease now runs out", key, id)
                 self.drop(id, key, now)
             else:
                 by_lease.setdefault(limit.lease_ms, (part, []))[1].append(permit)
@@ -199,41 +252,93 @@ class Upkeep:
             return None
         for lease_ms, (part, permits) in by_lease.items():
             for at in range(0, len(permits), BATCH):
-                batch = permits[at : at + BATCH]
                 try:
-                    yield from self._renew_batch(gauge, part, lease_ms, batch)
+                    if self.outage.troubled:
+                        self.outage.check(part)
+                    yield from self._renew_batch(gauge, part, lease_ms, permits[at : at + BATCH])
                 except PyslotError as error:
-                    log.warning("leases of %s could not be renewed: %s", key, error)
+                    if isinstance(error, StoreUnavailable):
+                        self.outage.failed(part, error)
+                    else:
+                        log.warning("%r: leases could not be renewed: %s", key, error)
                     return min(1.0, min(by_lease) / 10_000)
         return min(by_lease) / 3000
 
-    def _renew_batch(
-        self, gauge: Gauge, part: Part, lease_ms: int, permits: list[BasePermit]
-    ) -> Generator[Call, Sequence[int], None]:
+    def _renew_batch(self, gauge: Gauge, part: Part, lease_ms: int, permits: list[BasePermit]) -> Work:
         reply = yield calls.renew(part.wire, lease_ms, [permit.wire_id for permit in permits])
-        # A permit that finished meanwhile is not held either, and not lost.
+        # A permit that finished meanwhile is not held either, and not lost; one that was granted without the server
+        # is still to be registered there.
         lost = [
-            permit for permit, held in zip(permits, reply[::2], strict=True) if not held and permit.id in gauge.leases
+            permit
+            for permit, held in zip(permits, reply[::2], strict=True)
+            if not held and permit.id in gauge.leases and not self.backlog.waiting(permit.wire_id, Why.JOIN)
         ]
         if not lost:
             return
         for permit in lost:
             permit.lost = True
-        log.warning("%d slots of %s were lost before their leases could be renewed", len(lost), part.limit)
-        if self.hooks:
-            self.hooks.lease_lost(cast(Slots, part.limit), lost)
-        if not self._rejoin:
-            for permit in lost:
-                self.drop(permit.id, part.wire.key, self.clock())
-            return
-        yield calls.rejoin(part.wire, lease_ms, [permit.wire_id for permit in lost])
+        self.incidents.lost(part, lost)
+        back = []
         for permit in lost:
+            if self._verdict(permit) == "rejoin":
+                back.append(permit)
+            else:
+                self.drop(permit.id, part.wire.key, self.clock())
+        if back:
+            reply = yield calls.rejoin(part.wire, lease_ms, [permit.wire_id for permit in back])
+            self.incidents.counts["rejoined"] += len(back)
+            if ended := sum(reply[calls.FIGURES :: 1 + calls.FIGURES]):
+                self.incidents.leaked(part, ended)
+        for permit in back:
             if permit.id not in gauge.leases:  # its release may have come before the rejoin
-                self.later(calls.undo((part,), permit.wire_id))
+                self.later(permit.wire_id, Why.UNDO, (part,), calls.undo((part,), permit.wire_id))
+
+    def _verdict(self, permit: BasePermit) -> str:
+        if isinstance(self._on_lost, str):
+            return self._on_lost
+        try:
+            return "stop" if self._on_lost(permit) == "stop" else "rejoin"
+        except Exception:
+            log.exception("on_lost failed, permit %s rejoins", permit.id)
+            return "rejoin"
+
+    def _plan(self, key: bytes, gauge: Gauge, due: float) -> None:
+        gauge.due = due
+        heapq.heappush(self._due, (due, next(self._order), key))
+        first = self._due[:1]  # in one step, for the worker may empty it
+        if not first or first[0][0] >= due:
+            self.wake()
+
+    def _own(self, key: bytes) -> Collection[str]:
+        gauge = self.gauges.get(key)
+        return () if gauge is None else gauge.leases
 
     def _new_gauge(self) -> Gauge:
         if len(self.gauges) >= GAUGES:
-            idle = next((key for key, gauge in list(self.gauges.items()) if not gauge.leases), None)
+            idle = next(((key, gauge) for key, gauge in list(self.gauges.items()) if not gauge.leases), None)
             if idle is not None:
-                self.gauges.pop(idle, None)
+                key, gauge = idle
+                self.gauges.pop(key, None)
+                if gauge.leases:  # somebody came in between
+                    self.gauges.setdefault(key, gauge)
         return Gauge()
+
+    # Ends
+
+    def held(self) -> list[BasePermit]:
+        """Permits that hold slots now."""
+        found = {
+            permit.id: permit
+            for gauge in list(self.gauges.values())
+            for lease in list(gauge.leases.values())
+            if (permit := lease.permit()) is not None
+        }
+        return list(found.values())
+
+    def after_fork(self) -> None:
+        """In a child nothing is held: permits, and what is still to be done for them, are the parent's."""
+        self.forked = self.clock()
+        self.gauges = {}
+        self._due = []
+        self.backlog.clear()
+        self.outage.after_fork()

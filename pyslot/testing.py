@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any, cast
 
-from pyslot import aio
-from pyslot import limiter as sync
+from pyslot import task, thread
 from pyslot.adapters.memory import MemoryStore
 from pyslot.aio import AsyncLimiter
 from pyslot.errors import PyslotError, StoreUnavailable
@@ -178,7 +177,7 @@ class _DrivenLimiter(Limiter):
         self._listen = lambda step: world.advance(step.seconds)  # nobody else could ring
         super().__init__(world._store, **options)
 
-    def _work(self, upkeep: Upkeep) -> sync._Worker:
+    def _work(self, upkeep: Upkeep) -> thread.Worker:
         return _Work(self._world, upkeep)  # type: ignore[return-value]  # as far as a limiter is concerned
 
 
@@ -190,7 +189,7 @@ class _DrivenAsyncLimiter(AsyncLimiter):
         self._listen = world.listen
         super().__init__(_AsyncSwitched(world._store), **options)
 
-    def _work(self, upkeep: Upkeep) -> aio._Worker:
+    def _work(self, upkeep: Upkeep) -> task.Worker:
         return _Work(self._world, upkeep)  # type: ignore[return-value]  # as above
 
 

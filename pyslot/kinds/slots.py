@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pyslot.keys import Naming, Wire, hash_slot, wire_limit
 from pyslot.kinds.checks import check_amount, check_bool, check_name, milliseconds
+from pyslot.policy import Local, Policy, check_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Slots:
     """Limits of one tag share a hash slot, so that a cluster takes them in one atomic call."""
     enforce: bool = True
     """False never refuses, but reports what it would have done."""
+    on_outage: Policy | None = field(default=None, compare=False)
+    """What to decide while the server is away; None: as the limiter does."""
     lease_ms: int = field(init=False, repr=False, compare=False)
     max_hold_seconds: float = field(init=False, repr=False, compare=False)
     _wire: tuple[Naming, Wire] | None = field(init=False, repr=False, compare=False, default=None)
@@ -37,6 +40,8 @@ class Slots:
         check_name("subject", self.subject)
         check_amount("limit", self.limit, none="no limit")
         check_bool("enforce", self.enforce)
+        if self.on_outage is not None:
+            check_policy(self.on_outage)
         if self.tag is not None:
             check_name("tag", self.tag)
         object.__setattr__(self, "lease_ms", milliseconds("lease", self.lease))
@@ -48,6 +53,7 @@ class Slots:
             return self._wire[1]
         key = naming.key(self.subject, self.tag, "s")
         wire = Wire(key, hash_slot(key), (b"s", wire_limit(self.limit, self.enforce), b"%d" % self.lease_ms), b"s")
+        naming.local = naming.local or isinstance(self.on_outage, Local)
         object.__setattr__(self, "_wire", (naming, wire))
         return wire
 

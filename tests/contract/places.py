@@ -57,9 +57,15 @@ PLACES = (
 )
 
 
-class Fault(NamedTuple):
-    """What becomes of a call."""
+@dataclass
+class Fault:
+    """What becomes of some calls."""
 
+    script: str
+    tag: bytes
+    """Part of the call's first key."""
+    left: int
+    """How many calls it meets yet."""
     error: BaseException | None
     """None: there is never an answer."""
     lost: bool
@@ -75,19 +81,25 @@ class Tap:
     now: int | None = START
     """Milliseconds; None leaves time to the server."""
     calls: list[Call] = field(default_factory=list)
-    faults: dict[int, Fault] = field(default_factory=dict)
-    """By a call's place in `calls`."""
+    faults: list[Fault] = field(default_factory=list)
 
-    def fail(self, *ahead: int, error: BaseException | None, lost: bool = False) -> None:
-        """Let calls fail: the one `ahead` from now, 0 being the next."""
-        self.faults |= {len(self.calls) + n: Fault(error, lost) for n in ahead}
+    def fail(
+        self, script: str = "", tag: str = "", *, times: int = 1, error: BaseException | None, lost: bool = False
+    ) -> None:
+        """Let the next calls of a script, over keys of a hash tag, fail."""
+        self.faults.append(Fault(script, tag.encode(), times, error, lost))
 
     def _take(self, call: Call) -> tuple[Call, Fault | None]:
-        fault = self.faults.get(len(self.calls))
         self.calls.append(call)
+        met = None
+        for fault in self.faults:
+            if fault.left and fault.script in ("", call.script.name) and fault.tag in call.keys[0]:
+                fault.left -= 1
+                met = fault
+                break
         if self.now is not None and call.head:
             call = call._replace(head=(b"%d" % self.now, *call.head[1:]))
-        return call, fault
+        return call, met
 
     def _check(self, reply: Sequence[int]) -> list[int]:
         immortal = [key for key, kept in self.backing.look().items() if kept.ttl <= 0]
@@ -162,6 +174,8 @@ class Place:
         return list(await reply if inspect.isawaitable(reply) else reply)
 
     def limiter(self, **options: Any) -> Facade:
+        # Without a breaker: a fault is one call's here, and no probe comes in between.
+        options = {"breaker": False, **options}
         limiter = Facade((Limiter if self.blocking else AsyncLimiter)(self.tap, **options))
         self._limiters.append(limiter)
         return limiter
