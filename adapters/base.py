@@ -61,13 +61,17 @@ _SCHEMES = {
     "valkey+cluster": "valkey",
     "valkeys+cluster": "valkey",
     "valkey+sentinel": "valkey",
+    "glide": "glide",
+    "glides": "glide",
+    "glide+cluster": "glide",
+    "glides+cluster": "glide",
     "memory": "memory",
     "embedded": "embedded",
 }
 """URL scheme -> adapter module, which offers `open_sync(target, deadline)` and `open_async(target, deadline)`."""
 
-_LIBRARIES = ("redis", "valkey")
-"""Client libraries whose objects may be passed in place of a URL; each has an adapter of its name."""
+_LIBRARIES = {"redis": "redis", "valkey": "valkey", "glide": "glide", "glide_sync": "glide"}
+"""Client library whose objects may be passed in place of a URL -> adapter module."""
 
 
 def open_store(target: object, deadline: float) -> Store:
@@ -95,7 +99,7 @@ def _adapter(target: object) -> ModuleType:
         library = _SCHEMES[scheme]
     else:
         libraries = {cls.__module__.partition(".")[0] for cls in type(target).__mro__}
-        found = [name for name in _LIBRARIES if name in libraries]
+        found = [adapter for name, adapter in _LIBRARIES.items() if name in libraries]
         if not found:
             raise UsageError(f"a limiter needs a store URL or a client object, not {type(target).__name__}")
         library = found[0]

@@ -54,6 +54,10 @@ PLACES = (
     Row("redis-8.2", "redis+cluster", False),
     Row("valkey-9.1", "valkey+cluster", True),
     Row("valkey-9.1", "valkey+cluster", False),
+    Row("redis-6.2", "glide", True),
+    Row("valkey-9.1", "glide", False),
+    Row("valkey-9.1", "glide+cluster", True),
+    Row("redis-8.2", "glide+cluster", False),
 )
 
 
