@@ -92,6 +92,11 @@ class Decision(Generic[P_co]):
         return tuple(part.limit for part, verdict, _, _ in self._figures() if verdict in (FULL, NEVER))
 
     @property
+    def impossible(self) -> bool:
+        """True where it was refused for good: it asked for more than a limit ever has."""
+        return any(verdict == NEVER for _, verdict, _, _ in self._figures())
+
+    @property
     def retry_after(self) -> float | None:
         """Seconds after which to ask again: 0 where granted, None where it can never be granted.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pyslot.kinds import Slots, Window
+from pyslot.kinds import Limit, Slots, Window
 
 if TYPE_CHECKING:
     from pyslot.decision import Status
@@ -72,13 +72,12 @@ def retry_headers(retry_after: float | None) -> dict[str, str]:
 
 
 def policies(statuses: Sequence[Status]) -> list[tuple[str, Status]]:
-    """The limits to tell of, each with what it is called in public, such as "key-requests".
+    """The limits to tell of, each with a name of its own, such as "key-requests".
 
-    Names are distinct, and without the name of anybody: of a subject only the kind before its colon is told, for the
-    rest may be a secret. Limits that only observe, or count, are the operator's business.
+    Limits that only observe, or count, are the operator's business.
     """
     told = [status for status in statuses if status.limit.limit is not None and status.limit.enforce]
-    names = [_name(status) for status in told]
+    names = [public_name(status.limit) for status in told]
     often = Counter(names)
     names = [name + _window(status, "-") if often[name] > 1 else name for name, status in zip(names, told, strict=True)]
     seen: Counter[str] = Counter()
@@ -87,6 +86,13 @@ def policies(statuses: Sequence[Status]) -> list[tuple[str, Status]]:
         if seen[name] > 1:
             names[i] = f"{name}-{seen[name]}"
     return list(zip(names, told, strict=True))
+
+
+def public_name(limit: Limit) -> str:
+    """What a limit is called in public: of its subject only the kind before the colon, for the rest may be a secret."""
+    kind, colon, _ = limit.subject.partition(":")
+    what = "slots" if isinstance(limit, Slots) else limit.meter
+    return _text(f"{kind}-{what}" if colon else what)
 
 
 def _ietf(told: Sequence[tuple[str, Status]]) -> dict[str, str]:
@@ -139,12 +145,6 @@ def _duration(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     rest = f"{ms / 1000:.3f}".rstrip("0").rstrip(".")
     return f"{f'{hours}h' if hours else ''}{f'{minutes}m' if hours or minutes else ''}{rest}s"
-
-
-def _name(status: Status) -> str:
-    kind, colon, _ = status.limit.subject.partition(":")
-    what = "slots" if isinstance(status.limit, Slots) else status.limit.meter
-    return _text(f"{kind}-{what}" if colon else what)
 
 
 def _text(text: str) -> str:
