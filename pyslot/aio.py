@@ -100,7 +100,7 @@ class AsyncLimiter:
             hooks=listening,
             make_bell=asyncio.Event,
         )
-        self._coalescer = Coalescer(self._store, deadline)
+        self._coalescer = Coalescer(self._store, deadline, listening)
         self._send = self._coalescer.run if coalesce else self._store.run
         self._blocking: Store | None = None
         if threaded:

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from pyslot.adapters.base import AsyncStore, PipelineStore
 from pyslot.errors import PyslotError, StoreUnavailable
+from pyslot.hooks import Guarded
 from pyslot.loader import Call
 
 FLIGHTS = 2
@@ -69,12 +70,13 @@ class _Leg(NamedTuple):
 class Coalescer:
     """Runs script calls of many tasks on one store, in as few round trips as their arrival allows."""
 
-    def __init__(self, store: AsyncStore, deadline: float) -> None:
+    def __init__(self, store: AsyncStore, deadline: float, hooks: Guarded | None = None) -> None:
         """deadline: seconds each caller waits at most, the time in which its call has not left yet included."""
         self._store = store
         self._run = store.run
         self._many = store.run_many if isinstance(store, PipelineStore) and not store.cluster else None
         self._deadline = deadline
+        self._hooks = hooks
         self._loop: asyncio.AbstractEventLoop | None = None
         self._begin(None)
 
@@ -105,6 +107,8 @@ class Coalescer:
             lane = self._lanes[key] = _Lane(key, call)
             if not self._flying or self._many is None:
                 self._flying += 1
+                if self._hooks:
+                    self._hooks.batch(1)
                 try:
                     return await self._run(call)
                 finally:
@@ -158,6 +162,9 @@ class Coalescer:
 
     async def _fly(self, legs: list[_Leg]) -> None:
         replies: Sequence[Reply | BaseException]
+        if self._hooks:
+            for leg in legs:
+                self._hooks.batch(len(leg.waiters))
         try:
             if len(legs) == 1 or self._many is None:
                 replies = [await self._run(leg.call) for leg in legs]

@@ -43,7 +43,7 @@ class Hooks:
         """The server could no longer be reached, or can be reached again."""
 
     def batch(self, permits: int) -> None:
-        """One script call was sent for so many permits."""
+        """An `AsyncLimiter` sent one script call for so many permits: what waits for the server travels together."""
 
 
 class Guarded(Hooks):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -12,12 +13,13 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pyslot import Slots, Window
+from pyslot import AsyncLimiter, Slots, Window
 from pyslot.hooks import Hooks, guarded
 from pyslot.metrics.instruments import INSTRUMENTS
 from pyslot.metrics.opentelemetry import OpenTelemetryHooks
 from pyslot.metrics.prometheus import PrometheusHooks
 from pyslot.testing import World
+from tests.conftest import GetServer
 
 SLOTS = Slots("key:sk-1", 1, lease=60)
 TPM = Window("team:a", "tokens", 1_000, per=60)
@@ -120,6 +122,16 @@ async def test_an_async_limiter_tells_the_same() -> None:
         ("decision", False),
         ("settle", "a"),
     ]
+
+
+async def test_permits_that_travel_together_are_told(get_server: GetServer) -> None:
+    hooks = Everything()
+    async with AsyncLimiter(get_server("valkey-9.1").url, hooks=[hooks]) as limiter:
+        await asyncio.gather(*(limiter.charge(TPM.cost(1)) for _ in range(40)))
+    sizes = [size for _, size in hooks.of("batch")]
+    assert sum(sizes) == 40
+    assert sizes[0] == 1
+    assert max(sizes) > 10
 
 
 def test_a_hook_that_fails_is_logged_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
