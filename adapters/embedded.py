@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import tempfile
 import time
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
 from pyslot.adapters.base import PipelineStore, Store, open_async_store, open_store
+from pyslot.adapters.resp import AsyncRespStore, RespStore
 from pyslot.errors import StoreError, UsageError
 from pyslot.loader import Call
 
@@ -39,8 +42,15 @@ def launch(home: Path, *options: str) -> subprocess.Popen[bytes]:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     if process.stdin:
-        process.stdin.close()
+        with suppress(OSError):  # it has ended already
+            process.stdin.write(b"\n")  # a word, for processes forked from this one hold the other end open
+            process.stdin.close()
     process.wait(5)
+
+
+def _stop_own(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() == owner:  # a forked child's copy of it ends with the child, and the server does not
+        stop(process)
 
 
 class Server:
@@ -52,7 +62,7 @@ class Server:
         path = home / "socket"
         process = launch(home, "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700")
         self.url = f"{scheme}+unix://{path}"
-        self.stop = weakref.finalize(self, stop, process)
+        self.stop = weakref.finalize(self, _stop_own, process, os.getpid())
         """Also called when this object is dropped, and at the interpreter's exit."""
         _wait(path, home / "log", self)
 
@@ -78,6 +88,9 @@ class EmbeddedStore:
     def run(self, call: Call) -> Sequence[int]:
         return self._run(call)
 
+    def after_fork(self) -> None:
+        cast(RespStore, self._store).after_fork()
+
     def close(self) -> None:
         self._store.close()
         self._server.stop()
@@ -88,7 +101,8 @@ class AsyncEmbeddedStore:
 
     cluster = False
 
-    def __init__(self, server: Server, store: PipelineStore) -> None:
+    def __init__(self, server: Server, store: PipelineStore, deadline: float) -> None:
+        self._deadline = deadline
         self._server = server
         self._store = store
         self._run = store.run
@@ -106,6 +120,15 @@ class AsyncEmbeddedStore:
     async def run_many(self, calls: Sequence[Call]) -> Sequence[Sequence[int] | Exception]:
         return await self._store.run_many(calls)
 
+    def blocking(self) -> Store:
+        return open_store(self.url, self._deadline)
+
+    def next_loop(self) -> None:
+        cast(AsyncRespStore, self._store).next_loop()
+
+    def after_fork(self) -> None:
+        cast(AsyncRespStore, self._store).after_fork()
+
     async def aclose(self) -> None:
         await self._store.aclose()
         self._server.stop()
@@ -118,7 +141,7 @@ def open_sync(target: str, deadline: float) -> EmbeddedStore:
 
 def open_async(target: str, deadline: float) -> AsyncEmbeddedStore:
     server = Server(_scheme(target))
-    return AsyncEmbeddedStore(server, cast(PipelineStore, open_async_store(server.url, deadline)))
+    return AsyncEmbeddedStore(server, cast(PipelineStore, open_async_store(server.url, deadline)), deadline)
 
 
 def _scheme(target: str) -> str:

@@ -28,6 +28,10 @@ class MemoryStore:
 
     def close(self) -> None: ...
 
+    def after_fork(self) -> None:
+        """What another thread was about to do when the process forked, nobody does here."""
+        self._lock = threading.Lock()
+
     def __repr__(self) -> str:
         return "<MemoryStore>"
 
@@ -44,6 +48,12 @@ class AsyncMemoryStore:
         return self._store.run(call)
 
     async def aclose(self) -> None: ...
+
+    def blocking(self) -> MemoryStore:
+        return self._store
+
+    def after_fork(self) -> None:
+        self._store.after_fork()
 
     def __repr__(self) -> str:
         return "<AsyncMemoryStore>"

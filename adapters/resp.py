@@ -6,48 +6,88 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from math import inf
 from time import monotonic, sleep
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
+from pyslot.adapters.resp_bounds import clock
 from pyslot.adapters.resp_errors import ErrorTable, Recovery, Verdict, WrongType, wrong_type
+from pyslot.errors import UsageError
 from pyslot.loader import Call
 
 Client: TypeAlias = Any
 """A client object of either library; their own annotations differ between versions."""
 
 
+class Made(NamedTuple):
+    """A client, and what is known of it."""
+
+    client: Client
+    where: str
+    """The server's address, and nothing else: what may be shown."""
+    cluster: bool
+    owned: Sequence[Client]
+    """What is to be closed; empty for a client that was passed in."""
+
+
+Make: TypeAlias = Callable[[], Made]
+
+
+def _place(made: Made, hash_slot: int) -> str | None:
+    """Which node of a cluster has a hash slot now, as far as the client knows; None for a server of its own."""
+    if not made.cluster:
+        return None
+    client = made.client.client if isinstance(made.client, LazyCluster) else made.client
+    nodes = client.nodes_manager.slots_cache.get(hash_slot) if client is not None else None
+    return str(nodes[0].name) if nodes else None
+
+
 class RespStore:
     """Runs scripts through a blocking client, by the lowest of its calls that is public."""
 
-    def __init__(
-        self,
-        client: Client,
-        table: ErrorTable,
-        *,
-        where: str,
-        deadline: float,
-        cluster: bool = False,
-        owned: Sequence[Client] = (),
-    ) -> None:
-        """`owned`: what `close` closes; empty for a client that was passed in."""
-        self.cluster = cluster
-        self._client = client
-        self._execute: Callable[..., Sequence[int]] = client.execute_command
+    def __init__(self, made: Made, table: ErrorTable, deadline: float, make: Make | None = None) -> None:
+        """`make`: makes the client anew; None for one that was passed in."""
+        self.cluster = made.cluster
         self._table = table
-        self._where = where
         self._deadline = deadline
-        self._owned = owned
+        self._make = make
+        self._parents: list[Made] = []
+        self._use(made)
+
+    def _use(self, made: Made) -> None:
+        self._made = made
+        self._client = made.client
+        self._execute: Callable[..., Sequence[int]] = made.client.execute_command
+        self._where = made.where
+        self._owned = made.owned
+
+    def place(self, hash_slot: int) -> str | None:
+        return _place(self._made, hash_slot)
+
+    def after_fork(self) -> None:
+        """The parent's connections are the parent's. A client that was passed in looks after that itself."""
+        if self._make:
+            self._parents.append(self._made)  # kept, for its end might touch what both processes share
+            self._use(self._make())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._where}>"
 
+    @property
+    def client(self) -> Client:
+        """The client behind it, connected where it has to be: for tools that ask a server about itself."""
+        return self._client.connected() if isinstance(self._client, LazyCluster) else self._client
+
     def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
         began = monotonic()
+        clock.end = began + self._deadline
         try:
             return self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
             return self._recover(call, error, began)
+        finally:
+            clock.end = inf
 
     def close(self) -> None:
         for client in self._owned:
@@ -72,6 +112,7 @@ class RespStore:
 
     def _types(self, keys: Sequence[bytes]) -> list[str | bytes]:
         types = []
+        clock.end = monotonic() + self._deadline
         with suppress(Exception):
             for key in keys:
                 types.append(self._client.execute_command("TYPE", key))  # noqa: PERF401 - keep what came before a failure
@@ -83,21 +124,47 @@ class AsyncRespStore:
 
     def __init__(
         self,
-        client: Client,
+        made: Made,
         table: ErrorTable,
-        *,
-        where: str,
         deadline: float,
-        cluster: bool = False,
-        owned: Sequence[Client] = (),
+        make: Make | None = None,
+        blocking: Callable[[], RespStore] | None = None,
     ) -> None:
-        self.cluster = cluster
-        self._client = client
-        self._execute: Callable[..., Awaitable[Sequence[int]]] = client.execute_command
+        """`blocking`: makes the same store for blocking calls."""
+        self.cluster = made.cluster
         self._table = table
-        self._where = where
         self._deadline = deadline
-        self._owned = owned
+        self._make = make
+        self._blocking = blocking
+        self._parents: list[Made] = []
+        self._use(made)
+
+    def _use(self, made: Made) -> None:
+        self._made = made
+        self._client = made.client
+        self._execute: Callable[..., Awaitable[Sequence[int]]] = made.client.execute_command
+        self._where = made.where
+        self._owned = made.owned
+
+    def place(self, hash_slot: int) -> str | None:
+        return _place(self._made, hash_slot)
+
+    def blocking(self) -> RespStore | None:
+        """The same for blocking calls; None where a client was passed in."""
+        return self._blocking and self._blocking()
+
+    def next_loop(self) -> None:
+        """The loop has ended to which the connections belong."""
+        if self._make:
+            self._use(self._make())
+
+    def after_fork(self) -> None:
+        """The connections belong to the parent's loop; even to close them here would disturb it."""
+        self._parents.append(self._made)
+        if self._make:
+            self._use(self._make())
+        else:
+            self._execute = _forked
 
     __repr__ = RespStore.__repr__
 
@@ -144,6 +211,11 @@ class AsyncRespStore:
         recovery = Recovery(call, self._where, began, self._deadline, drops=bool(self._owned))
         while True:
             verdict = self._table.judge(error)
+            if verdict is None and isinstance(error, RuntimeError) and "loop" in str(error):
+                raise UsageError(
+                    "this limiter's client belongs to an event loop that has ended: "
+                    "make both anew on this loop, or give the limiter a URL"
+                ) from error
             if verdict is Verdict.READONLY and self._owned and not self.cluster:
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             try:
@@ -167,6 +239,13 @@ class AsyncRespStore:
         return types
 
 
+def _forked(*_: object) -> Awaitable[Sequence[int]]:
+    raise UsageError(
+        "this limiter's client was made before a fork, and belongs to the parent's event loop: "
+        "make both anew in every process, or give the limiter a URL"
+    )
+
+
 class LazyCluster:
     """A blocking cluster client connects while it is made; a service must be able to start before its server."""
 
@@ -174,24 +253,24 @@ class LazyCluster:
         self._make = make
         self._deadline = deadline
         self._lock = threading.Lock()
-        self._client: Client = None
+        self.client: Client = None
 
     def execute_command(self, *args: object) -> Client:
-        client = self._client
+        client = self.client
         if client is None:
             client = self._connect()
         return client.execute_command(*args)
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
+        if self.client is not None:
+            self.client.close()
 
     def _connect(self) -> Client:
         if not self._lock.acquire(timeout=self._deadline):
             raise TimeoutError  # others wait for the same server; to queue behind each of them would add up
         try:
-            if self._client is None:
-                self._client = self._make()
-            return self._client
+            if self.client is None:
+                self.client = self._make()
+            return self.client
         finally:
             self._lock.release()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from pyslot.adapters.resp import AsyncRespStore, Client, LazyCluster, RespStore
+from pyslot.adapters.resp import AsyncRespStore, Client, LazyCluster, Made, RespStore
+from pyslot.adapters.resp_bounds import bounded
 from pyslot.adapters.resp_errors import ErrorTable
 from pyslot.errors import UsageError
 
@@ -42,33 +44,23 @@ class Library(NamedTuple):
     """For every client we make."""
 
 
-class _Made(NamedTuple):
-    client: Client
-    where: str
-    cluster: bool
-    owned: Sequence[Client]
-
-
 def open_sync(library: Library, target: object, deadline: float) -> RespStore:
     if isinstance(target, str):
-        made = _make(library, library.blocking, target, deadline)
-    else:
-        made = _take(target, library.blocking, library.asyncio)
-        _warn_if_patient(made, deadline)
-    client, where, cluster, owned = made
-    return RespStore(client, library.table, where=where, deadline=deadline, cluster=cluster, owned=owned)
+        make = partial(_make, library, library.blocking, target, deadline)
+        return RespStore(make(), library.table, deadline, make)
+    made = _take(target, library.blocking, library.asyncio)
+    _warn_if_patient(made, deadline)
+    return RespStore(made, library.table, deadline)
 
 
 def open_async(library: Library, target: object, deadline: float) -> AsyncRespStore:
     if isinstance(target, str):
-        made = _make(library, library.asyncio, target, deadline)
-    else:
-        made = _take(target, library.asyncio, library.blocking)
-    client, where, cluster, owned = made
-    return AsyncRespStore(client, library.table, where=where, deadline=deadline, cluster=cluster, owned=owned)
+        make = partial(_make, library, library.asyncio, target, deadline)
+        return AsyncRespStore(make(), library.table, deadline, make, partial(open_sync, library, target, deadline))
+    return AsyncRespStore(_take(target, library.asyncio, library.blocking), library.table, deadline)
 
 
-def _take(target: object, colour: Colour, other: Colour) -> _Made:
+def _take(target: object, colour: Colour, other: Colour) -> Made:
     name = f"{type(target).__module__.partition('.')[0]}'s {type(target).__name__}"
     if isinstance(target, (other.client, other.cluster)):
         raise UsageError(f"{colour.limiter} can't use {name}: pass that to {other.limiter}")
@@ -77,11 +69,11 @@ def _take(target: object, colour: Colour, other: Colour) -> _Made:
         wanted = f"{colour.client.__name__} or {colour.cluster.__name__}"
         raise UsageError(f"{colour.limiter} needs a client, a {wanted}, not {name}")
     if not isinstance(target, colour.cluster):
-        return _Made(target, _where(_settings(target)), cluster=False, owned=())
-    return _Made(target, next(iter(target.nodes_manager.startup_nodes), "a cluster"), cluster=True, owned=())
+        return Made(target, _where(_settings(target)), cluster=False, owned=())
+    return Made(target, next(iter(target.nodes_manager.startup_nodes), "a cluster"), cluster=True, owned=())
 
 
-def _make(library: Library, colour: Colour, url: str, deadline: float) -> _Made:
+def _make(library: Library, colour: Colour, url: str, deadline: float) -> Made:
     blocking = colour is library.blocking
     # An asyncio call is bounded from outside, which costs less than a time-out for each read and write.
     options = {**library.options, **_timeouts(deadline if blocking else None), **colour.no_retry}
@@ -97,24 +89,33 @@ def _make(library: Library, colour: Colour, url: str, deadline: float) -> _Made:
         # The error is left out, for it may quote what was taken for a port and is part of a password.
         raise UsageError("the store URL can't be read: percent-encode what is special in its password") from None
     where = _where(settings)
+    if blocking:
+        pool.connection_class = bounded(pool.connection_class)
     if kind == "cluster":
         # In a third of it: a silent node costs one time-out, before the client asks the others who took its place.
         options = {**library.options, **_timeouts(deadline / 3), **colour.no_cluster_retry}
+        if blocking:
+            # The scheme would put its own class of connections in place of ours, so all that it says is said apart.
+            options |= {name: value for name, value in settings.items() if name.startswith("ssl")}
+            options["connection_class"] = pool.connection_class
+            plain = f"redis://{plain.partition('://')[2]}"
         nodes = [colour.node(*host) for host in hosts]
 
         def make() -> Client:
             return colour.cluster.from_url(plain, startup_nodes=nodes, **options)
 
         client = LazyCluster(make, deadline) if blocking else make()
-        return _Made(client, where, cluster=True, owned=[client])
+        return Made(client, where, cluster=True, owned=[client])
     if kind == "sentinel":
         asked = {**options, **_timeouts(deadline / (len(hosts) + 1))}
         kept = {name: value for name, value in settings.items() if name not in {"host", "port"}}
         sentinel = colour.sentinel(hosts, sentinel_kwargs=asked, **kept)
         client = sentinel.master_for(service)
-        return _Made(client, f"{service} behind {where}", cluster=False, owned=[client, *sentinel.sentinels])
+        if blocking:
+            client.connection_pool.connection_class = bounded(client.connection_pool.connection_class)
+        return Made(client, f"{service} behind {where}", cluster=False, owned=[client, *sentinel.sentinels])
     client = colour.client.from_pool(pool)
-    return _Made(client, where, cluster=False, owned=[client])
+    return Made(client, where, cluster=False, owned=[client])
 
 
 def _split(family: str, url: str) -> tuple[str, str, list[tuple[str, int]], str]:
@@ -157,7 +158,7 @@ def _where(settings: Mapping[str, Client]) -> str:
     return f"[{host}]:{settings.get('port', 6379)}" if ":" in host else f"{host}:{settings.get('port', 6379)}"
 
 
-def _warn_if_patient(made: _Made, deadline: float) -> None:
+def _warn_if_patient(made: Made, deadline: float) -> None:
     """A blocking client can't be interrupted from outside: what it was set up for holds."""
     settings = _settings(made.client)
     timeout = settings.get("socket_timeout")

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from time import monotonic
 from typing import Any
 
-from pyslot.errors import StoreError, StoreUnavailable
+from pyslot.errors import StoreBusy, StoreError, StoreUnavailable
 from pyslot.loader import Call
 
 
@@ -23,7 +23,10 @@ class Verdict(Enum):
     """The connection is gone; a new one may work, and scripts may be sent twice."""
     READONLY = auto()
     """A replica, or a master that has become one: its pooled connections are of no more use."""
+    REFUSED = auto()
+    """There was no connection: nothing was sent."""
     AWAY = auto()
+    """The server is there, but not ready, or too slow."""
     WRONGTYPE = auto()
     DECLINED = auto()
 
@@ -40,9 +43,13 @@ _CODES = {
 _WRAPPED = re.compile(rf"^(?:ERR )?Error running script .*?\b({'|'.join(_CODES)})\b", re.DOTALL)
 _WAITED = "No connection available."
 """A blocking pool's words for "full, and I have waited"."""
+_CONNECTING = " connecting to "
+"""What both libraries say when no connection could be made."""
 _NOT_AN_OUTAGE = ("same key slot", "not enabled", "argument", "querystring")
 """Parts of what the cluster clients say of a call or a set-up that can't work, under the class of an outage."""
 _GAUGE, _WINDOW = b":s", b":w:"
+_LONGEST_PAUSE = 0.1
+"""Seconds between two tries while a trouble may pass; the first follow each other in milliseconds."""
 _TYPES = {_GAUGE: "zset", _WINDOW: "hash"}
 
 
@@ -72,8 +79,9 @@ class ErrorTable:
         text = str(error)
         for kind, verdict in self._rows:
             if isinstance(error, kind):
-                full = verdict is Verdict.DROPPED and text in {"Too many connections", _WAITED}
-                return Verdict.FULL if full else verdict
+                if verdict is Verdict.DROPPED and text in {"Too many connections", _WAITED}:
+                    return Verdict.FULL
+                return Verdict.REFUSED if verdict is Verdict.DROPPED and _CONNECTING in text else verdict
         if isinstance(error, self._cluster):
             return Verdict.DECLINED if any(part in text for part in _NOT_AN_OUTAGE) else Verdict.AWAY
         if isinstance(error, self._response):
@@ -97,6 +105,7 @@ class Recovery:
         self._deadline = deadline
         self._end = began + deadline
         self._drops = drops
+        self._owned = drops > 0
         self._pause = 0.001
 
     @property
@@ -120,6 +129,13 @@ class Recovery:
                 if str(error) != _WAITED and monotonic() + self._pause < self._end:
                     return self._pause
                 text = f"no free connection within {self._deadline:g} s, the client's pool is full ({text})"
+                raise StoreBusy(f"{self._where}: {text}") from error
+            case Verdict.AWAY | Verdict.READONLY | Verdict.REFUSED:
+                # Fail-overs, restarts and moves pass. A client that was passed in connects again by its own rules.
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+                patient = verdict is not Verdict.REFUSED or self._owned
+                if patient and monotonic() + self._pause < self._end:
+                    return self._pause
             case Verdict.WRONGTYPE:
                 raise WrongType from error
         if verdict in {Verdict.DECLINED, Verdict.NOSCRIPT}:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 
 from pyslot.calls import Parts
-from pyslot.errors import InvalidLimit, PyslotError, UsageError
+from pyslot.errors import InvalidLimit, StoreUnavailable, UsageError
 from pyslot.kinds import Charge, Window
 
 if TYPE_CHECKING:
@@ -115,11 +115,12 @@ class Permit(BasePermit):
     ) -> None:
         if error is not None and self.on_error == "refund" and self._open:
             self.refund()
+        if self._limiter._flows.foreign(self):
+            return  # the block was entered in the process that forked this one, and ends there
         try:
             self.finish()
-        except PyslotError:
-            # The work is done, and its result or its own exception matters more: the end is sent in the background.
-            log.warning("the end of permit %s could not be sent yet", self.id, exc_info=True)
+        except Exception as trouble:  # noqa: BLE001  # the work is done, and its result or its own exception matters more
+            _not_finished(self, trouble)
 
 
 class AsyncPermit(BasePermit):
@@ -154,14 +155,22 @@ class AsyncPermit(BasePermit):
     ) -> None:
         if error is not None and self.on_error == "refund" and self._open:
             self.refund()
-        if isinstance(error, asyncio.CancelledError):
+        if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             self._limiter._flows.finish_later(self)
             return
+        if self._limiter._flows.foreign(self):
+            return  # the block was entered in the process that forked this one, and ends there
         try:
             await self.finish()
-        except PyslotError:
-            # The work is done, and its result or its own exception matters more: the end is sent in the background.
-            log.warning("the end of permit %s could not be sent yet", self.id, exc_info=True)
+        except Exception as trouble:  # noqa: BLE001  # the work is done, and its result or its own exception matters more
+            _not_finished(self, trouble)
+
+
+def _not_finished(permit: BasePermit, trouble: Exception) -> None:
+    if isinstance(trouble, StoreUnavailable):
+        log.warning("the end of permit %s is sent later: %s", permit.id, trouble)
+    else:
+        log.error("the end of permit %s could not be sent", permit.id, exc_info=trouble)
 
 
 class PermitStream(Iterator[T], Generic[T]):
@@ -187,8 +196,10 @@ class PermitStream(Iterator[T], Generic[T]):
         try:
             if (close := getattr(self._stream, "close", None)) is not None:
                 close()
-        finally:
-            self._permit.__exit__(None, None, None)
+        except BaseException as error:
+            self._permit.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._permit.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
         return self
@@ -220,8 +231,10 @@ class AsyncPermitStream(AsyncIterator[T], Generic[T]):
         try:
             if (aclose := getattr(self._stream, "aclose", None)) is not None:
                 await aclose()
-        finally:
-            await self._permit.__aexit__(None, None, None)
+        except BaseException as error:
+            await self._permit.__aexit__(type(error), error, error.__traceback__)
+            raise
+        await self._permit.__aexit__(None, None, None)
 
     async def __aenter__(self) -> Self:
         return self

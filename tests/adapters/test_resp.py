@@ -87,7 +87,7 @@ async def test_out_of_memory_is_no_outage(kind: Kind, private_server: PrivateSer
 async def test_replica_is_an_outage(kind: Kind, private_server: PrivateServer, server_name: str) -> None:
     server = private_server(server_name)
     server.command("REPLICAOF", "127.0.0.1", 1)
-    store = kind.open(kind.url(server.address))
+    store = kind.open(kind.url(server.address), deadline=0.2)
     with pytest.raises(StoreUnavailable, match="read only replica"):
         await run(store, zadd())
     server.command("CONFIG", "SET", "replica-serve-stale-data", "no")
@@ -104,7 +104,7 @@ async def test_connections_to_a_replica_are_given_up(
 ) -> None:
     """A name may point to another server by now, which only a new connection finds out."""
     server = private_server(server_name)
-    store = kind.open(kind.url(server.address))
+    store = kind.open(kind.url(server.address), deadline=0.3)
     await run(store, zadd())
     before = server.command("INFO", "stats").partition("total_connections_received:")[2].split()[0]
     server.command("REPLICAOF", "127.0.0.1", 1)
@@ -113,7 +113,7 @@ async def test_connections_to_a_replica_are_given_up(
     server.command("REPLICAOF", "NO", "ONE")
     assert await run(store, zadd()) == [1]
     after = server.command("INFO", "stats").partition("total_connections_received:")[2].split()[0]
-    assert int(after) - int(before) == 4, "three of this test, and one of the store's"
+    assert int(after) - int(before) >= 4, "three of this test, and new ones of the store's"
     await close(store)
 
 
