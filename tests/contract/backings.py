@@ -86,6 +86,11 @@ class Served:
     def drop(self, key: bytes) -> None:
         self._node(key).execute_command("DEL", key)
 
+    def damage(self, key: bytes, field: str, value: str | None) -> None:
+        """Lose a window's field, or make it something else."""
+        node = self._node(key)
+        node.execute_command(*(("HDEL", key, field) if value is None else ("HSET", key, field, value)))
+
     def forget_scripts(self) -> None:
         for node in self.nodes:
             node.execute_command("SCRIPT FLUSH")

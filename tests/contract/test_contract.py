@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.contract.admission import Admission
 from tests.contract.clocks import Clocks
+from tests.contract.groups import Groups
+from tests.contract.scripts import Scripts
 
 
 class TestAdmission(Admission):
@@ -11,4 +13,12 @@ class TestAdmission(Admission):
 
 
 class TestClocks(Clocks):
+    pass
+
+
+class TestGroups(Groups):
+    pass
+
+
+class TestScripts(Scripts):
     pass
