@@ -73,11 +73,6 @@ class RespStore:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._where}>"
 
-    @property
-    def client(self) -> Client:
-        """The client behind it, connected where it has to be: for tools that ask a server about itself."""
-        return self._client.connected() if isinstance(self._client, LazyCluster) else self._client
-
     def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
         began = monotonic()
@@ -255,11 +250,11 @@ class LazyCluster:
         self._lock = threading.Lock()
         self.client: Client = None
 
+    def connected(self) -> Client:
+        return self.client or self._connect()
+
     def execute_command(self, *args: object) -> Client:
-        client = self.client
-        if client is None:
-            client = self._connect()
-        return client.execute_command(*args)
+        return self.connected().execute_command(*args)
 
     def close(self) -> None:
         if self.client is not None:

@@ -75,3 +75,44 @@ def _escape(name: str) -> str:
 def _bytes(text: str) -> bytes:
     # Lone surrogates are no UTF-8, but they are names somebody may have: two of them must not share a key.
     return text.encode("utf-8", "surrogatepass")
+
+
+class Named(NamedTuple):
+    """What a key tells of its limit."""
+
+    subject: str
+    """As it was given, or the SHA-256 of that in hex."""
+    tag: str | None
+    meter: str | None
+    """What a window counts; None for slots."""
+    per_ms: int | None
+    """The length of a window."""
+
+    @property
+    def hashed(self) -> bool:
+        """True where the subject has the form that `hash_names` gives it."""
+        return re.fullmatch(r"[0-9a-f]{64}", self.subject) is not None
+
+
+_NAME = re.compile(r"\{(?P<inner>[^{}]+)\}:(?:s|w:(?P<meter>[^:{}]+):(?P<per>[1-9][0-9]*))(?::(?P<subject>[^{}]+))?")
+
+
+def parse(key: bytes, prefix: str) -> Named | None:
+    """The inverse of `Naming.key`: which limit a key under this prefix is of. None for a key that is no limit's."""
+    start = f"{prefix}:{LAYOUT}:".encode()
+    if not key.startswith(start):
+        return None
+    try:
+        text = key[len(start) :].decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    if (found := _NAME.fullmatch(text)) is None:
+        return None
+    inner, subject = _unescape(found["inner"]), found["subject"]
+    name, tag = (inner, None) if subject is None else (_unescape(subject), inner)
+    meter = found["meter"]
+    return Named(name, tag, None, None) if meter is None else Named(name, tag, _unescape(meter), int(found["per"]))
+
+
+def _unescape(name: str) -> str:
+    return name.replace("%7B", "{").replace("%7D", "}").replace("%3A", ":").replace("%25", "%")
