@@ -78,17 +78,18 @@ def open_store(target: object, deadline: float) -> Store:
     """Make the store a `Limiter` runs on, from a URL, a synchronous client object, or a store itself."""
     if isinstance(target, Store) and hasattr(target, "cluster"):
         return target
-    return cast(Store, _adapter(target).open_sync(target, deadline))
+    return cast(Store, adapter(target).open_sync(target, deadline))
 
 
 def open_async_store(target: object, deadline: float) -> AsyncStore:
     """Make the store an `AsyncLimiter` runs on, from a URL, an asyncio client object, or a store itself."""
     if isinstance(target, AsyncStore) and hasattr(target, "cluster"):
         return target
-    return cast(AsyncStore, _adapter(target).open_async(target, deadline))
+    return cast(AsyncStore, adapter(target).open_async(target, deadline))
 
 
-def _adapter(target: object) -> ModuleType:
+def adapter(target: object) -> ModuleType:
+    """The module that makes stores of this URL or client."""
     if isinstance(target, str):
         scheme = target.partition("://")[0]
         if scheme not in _SCHEMES:

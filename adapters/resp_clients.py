@@ -46,7 +46,7 @@ class Library(NamedTuple):
 
 def open_sync(library: Library, target: object, deadline: float) -> RespStore:
     if isinstance(target, str):
-        make = partial(_make, library, library.blocking, target, deadline)
+        make = partial(make_client, library, library.blocking, target, deadline)
         return RespStore(make(), library.table, deadline, make)
     made = _take(target, library.blocking, library.asyncio)
     _warn_if_patient(made, deadline)
@@ -55,7 +55,7 @@ def open_sync(library: Library, target: object, deadline: float) -> RespStore:
 
 def open_async(library: Library, target: object, deadline: float) -> AsyncRespStore:
     if isinstance(target, str):
-        make = partial(_make, library, library.asyncio, target, deadline)
+        make = partial(make_client, library, library.asyncio, target, deadline)
         return AsyncRespStore(make(), library.table, deadline, make, partial(open_sync, library, target, deadline))
     return AsyncRespStore(_take(target, library.asyncio, library.blocking), library.table, deadline)
 
@@ -73,7 +73,7 @@ def _take(target: object, colour: Colour, other: Colour) -> Made:
     return Made(target, next(iter(target.nodes_manager.startup_nodes), "a cluster"), cluster=True, owned=())
 
 
-def _make(library: Library, colour: Colour, url: str, deadline: float) -> Made:
+def make_client(library: Library, colour: Colour, url: str, deadline: float) -> Made:
     blocking = colour is library.blocking
     # An asyncio call is bounded from outside, which costs less than a time-out for each read and write.
     options = {**library.options, **_timeouts(deadline if blocking else None), **colour.no_retry}
