@@ -81,13 +81,15 @@ class _State:
 class _Slots(_State):
     """One gauge within one call."""
 
-    __slots__ = ("gauge",)
+    __slots__ = ("gauge", "hour")
 
     def __init__(self, model: Model, key: bytes, span: int) -> None:
         super().__init__(model, key, span)
         self.gauge = model.get(key, Gauge)
+        self.hour: int | None = None
         if self.gauge:
             ends, lapsed = self.gauge.ends, self.gauge.lapsed(model.now)
+            self.hour = ends[0][0] // HOUR
             self.used = len(ends) - lapsed
             self.reset = ends[lapsed][0] - model.now if self.used else 0
 
@@ -105,9 +107,10 @@ class _Slots(_State):
         for _, id in gauge.ends[:dropped]:
             del gauge.held[id]
         del gauge.ends[:dropped]
-        least = self.span + HOUR + model.spare
-        if gauge.expires < model.time + least:
-            gauge.expires = model.time + least + HOUR
+        # Every slot sees to it that the key outlives the hour in which its lease ends by an hour.
+        hour = (model.now + self.span) // HOUR
+        if self.hour != hour and gauge.expires < model.time + (hour + 2) * HOUR - model.now + model.spare:
+            gauge.expires = model.time + self.span + 2 * HOUR + model.spare
         return dropped
 
 

@@ -16,129 +16,142 @@ if not now then
 end
 local first, stride = 3 + 2 * #KEYS, 1
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
-local ids = {}
-for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
-if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
+local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
+if permits < 1 or permits > 1000 or permits % 1 ~= 0 then
   return redis.error_reply(string.format(
     'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
--- A gauge of slots: a sorted set of permit ids, each scored with the time its lease ends.
-local slots = {}
-
--- What admission must know, read before anything is written.
-function slots.open(key, lease)
-  local gauge = {kind = slots, key = key, span = lease, used = 0, reset = 0, lapsed = 0, held = {}, new = {}}
-  gauge.used = redis.call('ZCARD', key)
-  if gauge.used == 0 then return gauge end
-  gauge.there = true
-  local ends = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-  if ends <= now then
-    gauge.lapsed = redis.call('ZCOUNT', key, '-inf', now)
-    gauge.used = gauge.used - gauge.lapsed
-    ends = tonumber(redis.call('ZRANGE', key, gauge.lapsed, gauge.lapsed, 'WITHSCORES')[2])
-    gauge.ended = {}
-  end
-  if ends then gauge.reset = ends - now end
-  for p, score in ipairs(redis.call('ZMSCORE', key, unpack(ids))) do
-    if score then
-      if tonumber(score) > now then gauge.held[ids[p]] = true else gauge.ended[ids[p]] = true end
+-- The id of permit p is ids[skip + p].
+if stride > 1 then
+  ids, skip = {ARGV[first]}, 0
+  for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
+end
+local states = {false}
+for k = 1, #KEYS do
+  local key, text, span, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k])
+  -- What admission must know, read before anything is written.
+  local size = redis.call('ZCARD', key)
+  state = {key = key, span = span, used = size, reset = 0, lapsed = 0, hour = false, limit = 0, new = false}
+  if size > 0 then
+    local ends = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+    state.hour = math.floor(ends / HOUR)
+    if ends <= now then
+      state.lapsed = redis.call('ZCOUNT', key, '-inf', now)
+      state.used = size - state.lapsed
+      ends = tonumber(redis.call('ZRANGE', key, state.lapsed, state.lapsed, 'WITHSCORES')[2])
+    end
+    if ends then state.reset = ends - now end
+    local scores = redis.call('ZMSCORE', key, unpack(ids, skip + 1))
+    for p = 1, permits do
+      if scores[p] then
+        local id, part = ids[skip + p], tonumber(scores[p]) > now and 'held' or 'ended'
+        if state[part] then state[part][id] = true else state[part] = {[id] = true} end
+      end
     end
   end
-  return gauge
-end
-
-function slots.take(gauge, id)
-  local new = gauge.new
-  new[#new + 1] = now + gauge.span
-  new[#new + 1] = id
-  if gauge.ended and gauge.ended[id] then gauge.lapsed = gauge.lapsed - 1 end
-end
-
--- Adds before it prunes: out of memory must strike before anything has changed. Returns how many leases it found that
--- had ended unreleased and dropped; a thousand at most, the next call drops the next.
-function slots.write(gauge)
-  redis.call('ZADD', gauge.key, unpack(gauge.new))
-  local dropped = math.min(gauge.lapsed, 1000)
-  if dropped > 0 then redis.call('ZREMRANGEBYRANK', gauge.key, 0, dropped - 1) end
-  -- The key must outlive the slot by an hour; in steps of another hour this costs a write once an hour.
-  local least = gauge.span + HOUR + spare
-  if not gauge.there or redis.call('PTTL', gauge.key) < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
-  return dropped
-end
-
--- What the end of a permit must know. A slot whose lease has ended is no longer held, but still to be removed.
-function slots.find(key)
-  local gauge = {kind = slots, key = key, held = {}, gone = {}}
-  for p, score in ipairs(redis.call('ZMSCORE', key, unpack(ids))) do
-    if score then
-      if tonumber(score) > now then gauge.held[ids[p]] = tonumber(score) end
-      gauge.gone[#gauge.gone + 1] = ids[p]
-    end
+  local most = tonumber(text)
+  if not most then
+    state.observed = string.sub(text, 1, 1) == '~'
+    if state.observed then text = string.sub(text, 2) end
+    most = text == '-' and math.huge or tonumber(text)
   end
-  return gauge
+  state.limit = most
+  states[k] = state
 end
-
-function slots.remove(gauge)
-  if #gauge.gone > 0 then redis.call('ZREM', gauge.key, unpack(gauge.gone)) end
-end
--- Admission: each permit in turn gets all of its limits or none. Nothing has been written yet.
--- `states` holds one state per key, in order; ARGV holds the permits' costs at the windows' columns.
+-- Nothing has been written yet. `states` holds one state per key, in order; ARGV holds the permits' costs at the
+-- windows' columns.
 local TAKES, FULL, NEVER, OBSERVED, HELD = 0, 1, 2, 3, 4
-local mode = ARGV[2]
-
-local function limit(state, text)
-  state.observed = string.sub(text, 1, 1) == '~'
-  if state.observed then text = string.sub(text, 2) end
-  state.limit = text == '-' and math.huge or tonumber(text)
-  return state
-end
-
-local function judge(state, cost)
-  if state.used + cost <= state.limit then return TAKES end
-  if state.observed or mode == 'rejoin' then return OBSERVED end
-  if cost > state.limit then return NEVER end
-  return FULL
-end
-
-local function decide(states)
-  local reply, at, size = {}, 0, #states
-  for p, id in ipairs(ids) do
-    local status, costs, verdicts = 2, {}, {}
-    for k = 1, size do
-      local state, verdict = states[k], HELD
-      if not state.held[id] then
-        costs[k] = 1
-        if state.column then costs[k] = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
-        verdict = judge(state, costs[k])
-        if verdict == FULL or verdict == NEVER then status = 0 elseif status == 2 then status = 1 end
+local mode, BEYOND = ARGV[2], 9007199254740992 -- 2^53: from here on numbers are no longer exact
+local reply, at = {0, 0, 0, 0, 0}, 1
+for p = 1, permits do
+  local id, status = ids[skip + p], 2
+  reply[at] = 0
+  for k = 1, #KEYS do
+    local state, verdict, cost = states[k], HELD, 1
+    if not (state.held and state.held[id]) then
+      if state.column then cost = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
+      if state.used + cost <= state.limit then
+        verdict = TAKES
+      elseif state.observed or mode == 'rejoin' then
+        verdict = OBSERVED
+      else
+        verdict = cost > state.limit and NEVER or FULL
+        status = 0
       end
-      verdicts[k] = verdict
+      if status == 2 then status = 1 end
     end
-    reply[at + 1] = status
-    for k = 1, size do
-      local state, verdict = states[k], verdicts[k]
-      if status == 1 and verdict ~= HELD then
-        state.used = math.min(state.used + costs[k], 9007199254740992) -- 2^53: beyond what is exact
-        if state.span < state.reset or state.reset == 0 then state.reset = state.span end
-        state.held[id] = true
-        state.kind.take(state, id, costs[k])
+    local record = at + 4 * k
+    reply[record - 3], reply[record - 2], reply[record - 1], reply[record] = verdict, cost, 0, 0
+  end
+  reply[at] = status
+  for k = 1, #KEYS do
+    local state, record = states[k], at + 4 * k
+    if status == 1 and reply[record - 3] ~= HELD then
+      local cost = reply[record - 2]
+      state.used = math.min(state.used + cost, BEYOND)
+      if state.span < state.reset or state.reset == 0 then state.reset = state.span end
+      if p < permits then
+        if state.held then state.held[id] = true else state.held = {[id] = true} end
       end
-      local record = at + 4 * k - 2
-      reply[record], reply[record + 1], reply[record + 2], reply[record + 3] = verdict, state.used, state.reset, 0
+      if state.column then
+        local new = state.new
+        if new then
+          local n = #new
+          new[n + 1], new[n + 2] = ':' .. id, cost
+        else
+          state.new = {':' .. id, cost}
+        end
+      else
+        local new = state.new
+        if new then
+          local n = #new
+          new[n + 1], new[n + 2] = now + state.span, id
+        else
+          state.new = {now + state.span, id}
+        end
+        if state.ended and state.ended[id] then state.lapsed = state.lapsed - 1 end
+      end
     end
-    at = at + 1 + 4 * size
+    reply[record - 2], reply[record - 1] = state.used, state.reset
   end
-  if mode ~= 'dry' then
-    for k = 1, size do
-      local state = states[k]
-      if state.new[1] or state.moved then reply[4 * k + 1] = state.kind.write(state) end
+  at = at + 1 + 4 * #KEYS
+end
+if mode ~= 'dry' then
+  for k = 1, #KEYS do
+    local state = states[k]
+    if state.column then
+      local key = state.key
+      if state.live then
+        if state.moved then redis.call('HSET', key, 's', now) end
+        if state.new then redis.call('HSET', key, 'n', state.used, unpack(state.new)) end
+      elseif state.new then
+        if state.stale then
+          -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
+          redis.call('HSET', key, 's', now)
+          redis.call('UNLINK', key)
+        end
+        redis.call('HSET', key, 's', now, 'n', state.used, unpack(state.new))
+        redis.call('PEXPIRE', key, state.span + MINUTE + spare)
+      end
+    else
+      -- Adds before it prunes: out of memory must strike before anything has changed. Says how many leases it found
+      -- that had ended unreleased and dropped; a thousand at most, the next call drops the next.
+      if state.new then
+        local key = state.key
+        redis.call('ZADD', key, unpack(state.new))
+        if state.lapsed > 0 then
+          reply[4 * k + 1] = math.min(state.lapsed, 1000)
+          redis.call('ZREMRANGEBYRANK', key, 0, reply[4 * k + 1] - 1)
+        end
+        -- The key must outlive the slot by an hour. Every slot sees to it that the key outlives the hour in which its
+        -- lease ends by an hour: where there is one whose lease ends in the same hour, nothing is left to be done.
+        local hour = math.floor((now + state.span) / HOUR)
+        if state.hour ~= hour and (not state.hour or redis.call('PTTL', key) < (hour + 2) * HOUR - now + spare) then
+          redis.call('PEXPIRE', key, state.span + 2 * HOUR + spare)
+        end
+      end
     end
   end
-  return reply
 end
-local states = {}
-for k, key in ipairs(KEYS) do
-  states[k] = limit(slots.open(key, tonumber(ARGV[2 + 2 * k])), ARGV[1 + 2 * k])
-end
-return decide(states)
+return reply

@@ -12,174 +12,102 @@ if not now then
   local time = redis.call('TIME')
   now, spare = time[1] * 1000 + math.floor(time[2] / 1000), 0
 end
-local first, stride, columns = 2 + #KEYS, 1, {}
+local first, stride = 2 + #KEYS, 1
 for k = 1, #KEYS do
-  if ARGV[1 + k] ~= 's' then
-    columns[k] = stride
-    stride = stride + 1
-  end
+  if ARGV[1 + k] ~= 's' then stride = stride + 1 end
 end
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
-local ids = {}
-for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
-if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
+local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
+if permits < 1 or permits > 1000 or permits % 1 ~= 0 then
   return redis.error_reply(string.format(
     'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
--- A gauge of slots: a sorted set of permit ids, each scored with the time its lease ends.
-local slots = {}
-
--- What admission must know, read before anything is written.
-function slots.open(key, lease)
-  local gauge = {kind = slots, key = key, span = lease, used = 0, reset = 0, lapsed = 0, held = {}, new = {}}
-  gauge.used = redis.call('ZCARD', key)
-  if gauge.used == 0 then return gauge end
-  gauge.there = true
-  local ends = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-  if ends <= now then
-    gauge.lapsed = redis.call('ZCOUNT', key, '-inf', now)
-    gauge.used = gauge.used - gauge.lapsed
-    ends = tonumber(redis.call('ZRANGE', key, gauge.lapsed, gauge.lapsed, 'WITHSCORES')[2])
-    gauge.ended = {}
-  end
-  if ends then gauge.reset = ends - now end
-  for p, score in ipairs(redis.call('ZMSCORE', key, unpack(ids))) do
-    if score then
-      if tonumber(score) > now then gauge.held[ids[p]] = true else gauge.ended[ids[p]] = true end
-    end
-  end
-  return gauge
+-- The id of permit p is ids[skip + p].
+if stride > 1 then
+  ids, skip = {ARGV[first]}, 0
+  for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
-
-function slots.take(gauge, id)
-  local new = gauge.new
-  new[#new + 1] = now + gauge.span
-  new[#new + 1] = id
-  if gauge.ended and gauge.ended[id] then gauge.lapsed = gauge.lapsed - 1 end
+local BEYOND = 9007199254740992 -- 2^53: from here on numbers are no longer exact
+local fields
+if stride > 1 then
+  fields = {'s', 'n', ':' .. ids[1]}
+  for p = 2, permits do fields[p + 2] = ':' .. ids[p] end
 end
-
--- Adds before it prunes: out of memory must strike before anything has changed. Returns how many leases it found that
--- had ended unreleased and dropped; a thousand at most, the next call drops the next.
-function slots.write(gauge)
-  redis.call('ZADD', gauge.key, unpack(gauge.new))
-  local dropped = math.min(gauge.lapsed, 1000)
-  if dropped > 0 then redis.call('ZREMRANGEBYRANK', gauge.key, 0, dropped - 1) end
-  -- The key must outlive the slot by an hour; in steps of another hour this costs a write once an hour.
-  local least = gauge.span + HOUR + spare
-  if not gauge.there or redis.call('PTTL', gauge.key) < least then redis.call('PEXPIRE', gauge.key, least + HOUR) end
-  return dropped
-end
-
--- What the end of a permit must know. A slot whose lease has ended is no longer held, but still to be removed.
-function slots.find(key)
-  local gauge = {kind = slots, key = key, held = {}, gone = {}}
-  for p, score in ipairs(redis.call('ZMSCORE', key, unpack(ids))) do
-    if score then
-      if tonumber(score) > now then gauge.held[ids[p]] = tonumber(score) end
-      gauge.gone[#gauge.gone + 1] = ids[p]
-    end
-  end
-  return gauge
-end
-
-function slots.remove(gauge)
-  if #gauge.gone > 0 then redis.call('ZREM', gauge.key, unpack(gauge.gone)) end
-end
--- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
-local window = {}
-local BEYOND = 9007199254740992
-local fields = {'s', 'n'}
-for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
-
--- A window lives from its first charge until `per` has passed. A start in the future (the clock was set back) counts
--- as now.
-function window.find(key, per)
-  local got = redis.call('HMGET', key, unpack(fields))
-  local start = tonumber(got[1])
-  local w = {kind = window, key = key, start = start, span = per, used = 0, reset = 0, held = {}, new = {}}
-  if start and now < start + per then
-    w.live, w.used, w.reset = true, tonumber(got[2]) or 0, math.min(start + per - now, per)
-    w.moved = start > now
-    for p = 1, #ids do w.held[ids[p]] = tonumber(got[p + 2]) end
-  end
-  return w
-end
-
--- What admission must know, read before anything is written.
-function window.open(key, per)
-  local w = window.find(key, per)
-  if not w.live then w.stale = w.start or redis.call('EXISTS', key) == 1 end
-  return w
-end
-
-function window.take(w, id, cost)
-  local new = w.new
-  new[#new + 1] = ':' .. id
-  new[#new + 1] = cost
-end
-
-function window.write(w)
-  local key = w.key
-  if w.live then
-    if w.moved then redis.call('HSET', key, 's', now) end
-    if w.new[1] then redis.call('HSET', key, 'n', w.used, unpack(w.new)) end
-    return 0
-  end
-  if w.stale then
-    -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
-    redis.call('HSET', key, 's', now)
-    redis.call('UNLINK', key)
-  end
-  redis.call('HSET', key, 's', now, 'n', w.used, unpack(w.new))
-  redis.call('PEXPIRE', key, w.span + MINUTE + spare)
-  return 0
-end
-
--- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-function window.charge(w, id, units)
-  if units ~= w.held[id] and w.used < BEYOND then
-    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, BEYOND)), true
-  end
-end
-
-function window.remove(w)
-  if w.gone then redis.call('HDEL', w.key, unpack(w.gone)) end
-  if w.changed then redis.call('HSET', w.key, 'n', w.used) end
-end
--- What becomes of permits already held: `act` is called for each key that holds one, permit by permit.
--- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
-local function outcomes(states, act)
-  local reply, at, size = {}, 1, #states
-  for p, id in ipairs(ids) do
-    local held = 0
-    for k = 1, size do
-      local state = states[k]
-      reply[at + k] = state.held[id] and 1 or 0
-      if state.held[id] then
-        held = held + 1
-        act(state, id, p)
+local states, column = {false}, 0
+for k = 1, #KEYS do
+  local key, state = KEYS[k]
+  if ARGV[1 + k] == 's' then
+    -- What the end of a permit must know. A slot whose lease has ended is no longer held, but still to be removed.
+    state = {key = key, held = false, gone = false}
+    local scores = redis.call('ZMSCORE', key, unpack(ids, skip + 1))
+    for p = 1, permits do
+      if scores[p] then
+        local id, ends = ids[skip + p], tonumber(scores[p])
+        state.gone = true
+        if ends > now then
+          if state.held then state.held[id] = ends else state.held = {[id] = ends} end
+        end
       end
     end
-    reply[at] = held == size and 2 or math.min(held, 1)
-    at = at + 1 + size
+  else
+    local span = tonumber(ARGV[1 + k])
+    column = column + 1
+    -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
+    -- counts as now.
+    local got = redis.call('HMGET', key, unpack(fields))
+    local start = tonumber(got[1] or nil)
+    state = {key = key, span = span, column = column, used = 0, reset = 0, limit = 0, new = false, live = false}
+    if start and now < start + span then
+      state.live, state.used, state.reset = true, tonumber(got[2] or 0), math.min(start + span - now, span)
+      state.moved = start > now
+      for p = 1, permits do
+        if got[p + 2] then
+          if not state.held then state.held = {} end
+          state.held[ids[p]] = tonumber(got[p + 2])
+        end
+      end
+    end
   end
-  return reply
+  states[k] = state
 end
-local states = {}
-for k, key in ipairs(KEYS) do
-  states[k] = columns[k] and window.find(key, tonumber(ARGV[1 + k])) or slots.find(key)
-  states[k].column = columns[k]
-end
-local reply = outcomes(states, function(state, id, p)
-  if state.column then
-    local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
-    if units then window.charge(state, id, units) end
-    state.gone = state.gone or {}
-    state.gone[#state.gone + 1] = ':' .. id
+-- What becomes of permits already held: for each key that holds one, permit by permit, the script's own part `act`.
+-- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
+local reply, at = {0, 0}, 1
+for p = 1, permits do
+  local id, held = ids[skip + p], 0
+  reply[at] = 0
+  for k = 1, #KEYS do
+    local state = states[k]
+    if state.held and state.held[id] then
+      reply[at + k] = 1
+      held = held + 1
+      if state.column then
+        local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
+        if units then
+          -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
+          if units ~= state.held[id] and state.used < BEYOND then
+            state.used, state.changed = math.max(0, math.min(state.used - state.held[id] + units, BEYOND)), true
+          end
+        end
+        if state.gone then state.gone[#state.gone + 1] = ':' .. id else state.gone = {':' .. id} end
+      end
+      state.held[id] = nil
+    else
+      reply[at + k] = 0
+    end
   end
-  state.held[id] = nil
-end)
+  if held > 0 then reply[at] = held == #KEYS and 2 or 1 end
+  at = at + 1 + #KEYS
+end
 -- ZREM and HDEL come first for each key: the server allows them when out of memory, and then what follows.
-for _, state in ipairs(states) do state.kind.remove(state) end
+for k = 1, #KEYS do
+  local state = states[k]
+  if state.column then
+    if state.gone then redis.call('HDEL', state.key, unpack(state.gone)) end
+    if state.changed then redis.call('HSET', state.key, 'n', state.used) end
+  else
+    if state.gone then redis.call('ZREM', state.key, unpack(ids, skip + 1)) end
+  end
+end
 return reply

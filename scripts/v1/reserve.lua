@@ -16,132 +16,145 @@ if not now then
 end
 local first, stride = 3 + 2 * #KEYS, 1 + #KEYS
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
-local ids = {}
-for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
-if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
+local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
+if permits < 1 or permits > 1000 or permits % 1 ~= 0 then
   return redis.error_reply(string.format(
     'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
--- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
-local window = {}
-local BEYOND = 9007199254740992
-local fields = {'s', 'n'}
-for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
-
--- A window lives from its first charge until `per` has passed. A start in the future (the clock was set back) counts
--- as now.
-function window.find(key, per)
+-- The id of permit p is ids[skip + p].
+if stride > 1 then
+  ids, skip = {ARGV[first]}, 0
+  for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
+end
+local BEYOND = 9007199254740992 -- 2^53: from here on numbers are no longer exact
+local fields
+if stride > 1 then
+  fields = {'s', 'n', ':' .. ids[1]}
+  for p = 2, permits do fields[p + 2] = ':' .. ids[p] end
+end
+local states = {false}
+for k = 1, #KEYS do
+  local key, text, span, column, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k]), k
+  -- What admission must know, read before anything is written.
+  -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
+  -- counts as now.
   local got = redis.call('HMGET', key, unpack(fields))
-  local start = tonumber(got[1])
-  local w = {kind = window, key = key, start = start, span = per, used = 0, reset = 0, held = {}, new = {}}
-  if start and now < start + per then
-    w.live, w.used, w.reset = true, tonumber(got[2]) or 0, math.min(start + per - now, per)
-    w.moved = start > now
-    for p = 1, #ids do w.held[ids[p]] = tonumber(got[p + 2]) end
+  local start = tonumber(got[1] or nil)
+  state = {key = key, span = span, column = column, used = 0, reset = 0, limit = 0, new = false, live = false}
+  if start and now < start + span then
+    state.live, state.used, state.reset = true, tonumber(got[2] or 0), math.min(start + span - now, span)
+    state.moved = start > now
+    for p = 1, permits do
+      if got[p + 2] then
+        if not state.held then state.held = {} end
+        state.held[ids[p]] = tonumber(got[p + 2])
+      end
+    end
   end
-  return w
-end
-
--- What admission must know, read before anything is written.
-function window.open(key, per)
-  local w = window.find(key, per)
-  if not w.live then w.stale = w.start or redis.call('EXISTS', key) == 1 end
-  return w
-end
-
-function window.take(w, id, cost)
-  local new = w.new
-  new[#new + 1] = ':' .. id
-  new[#new + 1] = cost
-end
-
-function window.write(w)
-  local key = w.key
-  if w.live then
-    if w.moved then redis.call('HSET', key, 's', now) end
-    if w.new[1] then redis.call('HSET', key, 'n', w.used, unpack(w.new)) end
-    return 0
+  if not state.live then state.stale = start or redis.call('EXISTS', key) == 1 end
+  local most = tonumber(text)
+  if not most then
+    state.observed = string.sub(text, 1, 1) == '~'
+    if state.observed then text = string.sub(text, 2) end
+    most = text == '-' and math.huge or tonumber(text)
   end
-  if w.stale then
-    -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
-    redis.call('HSET', key, 's', now)
-    redis.call('UNLINK', key)
-  end
-  redis.call('HSET', key, 's', now, 'n', w.used, unpack(w.new))
-  redis.call('PEXPIRE', key, w.span + MINUTE + spare)
-  return 0
+  state.limit = most
+  states[k] = state
 end
-
--- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-function window.charge(w, id, units)
-  if units ~= w.held[id] and w.used < BEYOND then
-    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, BEYOND)), true
-  end
-end
-
-function window.remove(w)
-  if w.gone then redis.call('HDEL', w.key, unpack(w.gone)) end
-  if w.changed then redis.call('HSET', w.key, 'n', w.used) end
-end
--- Admission: each permit in turn gets all of its limits or none. Nothing has been written yet.
--- `states` holds one state per key, in order; ARGV holds the permits' costs at the windows' columns.
+-- Nothing has been written yet. `states` holds one state per key, in order; ARGV holds the permits' costs at the
+-- windows' columns.
 local TAKES, FULL, NEVER, OBSERVED, HELD = 0, 1, 2, 3, 4
-local mode = ARGV[2]
-
-local function limit(state, text)
-  state.observed = string.sub(text, 1, 1) == '~'
-  if state.observed then text = string.sub(text, 2) end
-  state.limit = text == '-' and math.huge or tonumber(text)
-  return state
-end
-
-local function judge(state, cost)
-  if state.used + cost <= state.limit then return TAKES end
-  if state.observed or mode == 'rejoin' then return OBSERVED end
-  if cost > state.limit then return NEVER end
-  return FULL
-end
-
-local function decide(states)
-  local reply, at, size = {}, 0, #states
-  for p, id in ipairs(ids) do
-    local status, costs, verdicts = 2, {}, {}
-    for k = 1, size do
-      local state, verdict = states[k], HELD
-      if not state.held[id] then
-        costs[k] = 1
-        if state.column then costs[k] = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
-        verdict = judge(state, costs[k])
-        if verdict == FULL or verdict == NEVER then status = 0 elseif status == 2 then status = 1 end
+local mode, BEYOND = ARGV[2], 9007199254740992 -- 2^53: from here on numbers are no longer exact
+local reply, at = {0, 0, 0, 0, 0}, 1
+for p = 1, permits do
+  local id, status = ids[skip + p], 2
+  reply[at] = 0
+  for k = 1, #KEYS do
+    local state, verdict, cost = states[k], HELD, 1
+    if not (state.held and state.held[id]) then
+      if state.column then cost = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
+      if state.used + cost <= state.limit then
+        verdict = TAKES
+      elseif state.observed or mode == 'rejoin' then
+        verdict = OBSERVED
+      else
+        verdict = cost > state.limit and NEVER or FULL
+        status = 0
       end
-      verdicts[k] = verdict
+      if status == 2 then status = 1 end
     end
-    reply[at + 1] = status
-    for k = 1, size do
-      local state, verdict = states[k], verdicts[k]
-      if status == 1 and verdict ~= HELD then
-        state.used = math.min(state.used + costs[k], 9007199254740992) -- 2^53: beyond what is exact
-        if state.span < state.reset or state.reset == 0 then state.reset = state.span end
-        state.held[id] = true
-        state.kind.take(state, id, costs[k])
+    local record = at + 4 * k
+    reply[record - 3], reply[record - 2], reply[record - 1], reply[record] = verdict, cost, 0, 0
+  end
+  reply[at] = status
+  for k = 1, #KEYS do
+    local state, record = states[k], at + 4 * k
+    if status == 1 and reply[record - 3] ~= HELD then
+      local cost = reply[record - 2]
+      state.used = math.min(state.used + cost, BEYOND)
+      if state.span < state.reset or state.reset == 0 then state.reset = state.span end
+      if p < permits then
+        if state.held then state.held[id] = true else state.held = {[id] = true} end
       end
-      local record = at + 4 * k - 2
-      reply[record], reply[record + 1], reply[record + 2], reply[record + 3] = verdict, state.used, state.reset, 0
+      if state.column then
+        local new = state.new
+        if new then
+          local n = #new
+          new[n + 1], new[n + 2] = ':' .. id, cost
+        else
+          state.new = {':' .. id, cost}
+        end
+      else
+        local new = state.new
+        if new then
+          local n = #new
+          new[n + 1], new[n + 2] = now + state.span, id
+        else
+          state.new = {now + state.span, id}
+        end
+        if state.ended and state.ended[id] then state.lapsed = state.lapsed - 1 end
+      end
     end
-    at = at + 1 + 4 * size
+    reply[record - 2], reply[record - 1] = state.used, state.reset
   end
-  if mode ~= 'dry' then
-    for k = 1, size do
-      local state = states[k]
-      if state.new[1] or state.moved then reply[4 * k + 1] = state.kind.write(state) end
+  at = at + 1 + 4 * #KEYS
+end
+if mode ~= 'dry' then
+  for k = 1, #KEYS do
+    local state = states[k]
+    if state.column then
+      local key = state.key
+      if state.live then
+        if state.moved then redis.call('HSET', key, 's', now) end
+        if state.new then redis.call('HSET', key, 'n', state.used, unpack(state.new)) end
+      elseif state.new then
+        if state.stale then
+          -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
+          redis.call('HSET', key, 's', now)
+          redis.call('UNLINK', key)
+        end
+        redis.call('HSET', key, 's', now, 'n', state.used, unpack(state.new))
+        redis.call('PEXPIRE', key, state.span + MINUTE + spare)
+      end
+    else
+      -- Adds before it prunes: out of memory must strike before anything has changed. Says how many leases it found
+      -- that had ended unreleased and dropped; a thousand at most, the next call drops the next.
+      if state.new then
+        local key = state.key
+        redis.call('ZADD', key, unpack(state.new))
+        if state.lapsed > 0 then
+          reply[4 * k + 1] = math.min(state.lapsed, 1000)
+          redis.call('ZREMRANGEBYRANK', key, 0, reply[4 * k + 1] - 1)
+        end
+        -- The key must outlive the slot by an hour. Every slot sees to it that the key outlives the hour in which its
+        -- lease ends by an hour: where there is one whose lease ends in the same hour, nothing is left to be done.
+        local hour = math.floor((now + state.span) / HOUR)
+        if state.hour ~= hour and (not state.hour or redis.call('PTTL', key) < (hour + 2) * HOUR - now + spare) then
+          redis.call('PEXPIRE', key, state.span + 2 * HOUR + spare)
+        end
+      end
     end
   end
-  return reply
 end
-local states = {}
-for k, key in ipairs(KEYS) do
-  states[k] = limit(window.open(key, tonumber(ARGV[2 + 2 * k])), ARGV[1 + 2 * k])
-  states[k].column = k
-end
-return decide(states)
+return reply

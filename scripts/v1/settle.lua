@@ -14,108 +14,80 @@ if not now then
 end
 local first, stride = 2 + #KEYS, 1 + #KEYS
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
-local ids = {}
-for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
-if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
+local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
+if permits < 1 or permits > 1000 or permits % 1 ~= 0 then
   return redis.error_reply(string.format(
     'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
 end
--- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
-local window = {}
-local BEYOND = 9007199254740992
-local fields = {'s', 'n'}
-for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
-
--- A window lives from its first charge until `per` has passed. A start in the future (the clock was set back) counts
--- as now.
-function window.find(key, per)
+-- The id of permit p is ids[skip + p].
+if stride > 1 then
+  ids, skip = {ARGV[first]}, 0
+  for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
+end
+local BEYOND = 9007199254740992 -- 2^53: from here on numbers are no longer exact
+local fields
+if stride > 1 then
+  fields = {'s', 'n', ':' .. ids[1]}
+  for p = 2, permits do fields[p + 2] = ':' .. ids[p] end
+end
+local states = {false}
+for k = 1, #KEYS do
+  local key, span, column, state = KEYS[k], tonumber(ARGV[1 + k]), k
+  -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
+  -- counts as now.
   local got = redis.call('HMGET', key, unpack(fields))
-  local start = tonumber(got[1])
-  local w = {kind = window, key = key, start = start, span = per, used = 0, reset = 0, held = {}, new = {}}
-  if start and now < start + per then
-    w.live, w.used, w.reset = true, tonumber(got[2]) or 0, math.min(start + per - now, per)
-    w.moved = start > now
-    for p = 1, #ids do w.held[ids[p]] = tonumber(got[p + 2]) end
-  end
-  return w
-end
-
--- What admission must know, read before anything is written.
-function window.open(key, per)
-  local w = window.find(key, per)
-  if not w.live then w.stale = w.start or redis.call('EXISTS', key) == 1 end
-  return w
-end
-
-function window.take(w, id, cost)
-  local new = w.new
-  new[#new + 1] = ':' .. id
-  new[#new + 1] = cost
-end
-
-function window.write(w)
-  local key = w.key
-  if w.live then
-    if w.moved then redis.call('HSET', key, 's', now) end
-    if w.new[1] then redis.call('HSET', key, 'n', w.used, unpack(w.new)) end
-    return 0
-  end
-  if w.stale then
-    -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
-    redis.call('HSET', key, 's', now)
-    redis.call('UNLINK', key)
-  end
-  redis.call('HSET', key, 's', now, 'n', w.used, unpack(w.new))
-  redis.call('PEXPIRE', key, w.span + MINUTE + spare)
-  return 0
-end
-
--- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-function window.charge(w, id, units)
-  if units ~= w.held[id] and w.used < BEYOND then
-    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, BEYOND)), true
-  end
-end
-
-function window.remove(w)
-  if w.gone then redis.call('HDEL', w.key, unpack(w.gone)) end
-  if w.changed then redis.call('HSET', w.key, 'n', w.used) end
-end
--- What becomes of permits already held: `act` is called for each key that holds one, permit by permit.
--- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
-local function outcomes(states, act)
-  local reply, at, size = {}, 1, #states
-  for p, id in ipairs(ids) do
-    local held = 0
-    for k = 1, size do
-      local state = states[k]
-      reply[at + k] = state.held[id] and 1 or 0
-      if state.held[id] then
-        held = held + 1
-        act(state, id, p)
+  local start = tonumber(got[1] or nil)
+  state = {key = key, span = span, column = column, used = 0, reset = 0, limit = 0, new = false, live = false}
+  if start and now < start + span then
+    state.live, state.used, state.reset = true, tonumber(got[2] or 0), math.min(start + span - now, span)
+    state.moved = start > now
+    for p = 1, permits do
+      if got[p + 2] then
+        if not state.held then state.held = {} end
+        state.held[ids[p]] = tonumber(got[p + 2])
       end
     end
-    reply[at] = held == size and 2 or math.min(held, 1)
-    at = at + 1 + size
   end
-  return reply
+  states[k] = state
 end
-local states = {}
-for k, key in ipairs(KEYS) do
-  states[k] = window.find(key, tonumber(ARGV[1 + k]))
-  states[k].column = k
+-- What becomes of permits already held: for each key that holds one, permit by permit, the script's own part `act`.
+-- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
+local reply, at = {0, 0}, 1
+for p = 1, permits do
+  local id, held = ids[skip + p], 0
+  reply[at] = 0
+  for k = 1, #KEYS do
+    local state = states[k]
+    if state.held and state.held[id] then
+      reply[at + k] = 1
+      held = held + 1
+      local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
+      if units and units ~= state.held[id] then
+        -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
+        if units ~= state.held[id] and state.used < BEYOND then
+          state.used, state.changed = math.max(0, math.min(state.used - state.held[id] + units, BEYOND)), true
+        end
+        if state.gone then state.gone[#state.gone + 1] = ':' .. id else state.gone = {':' .. id} end
+        local cost = units
+        state.held[id] = units
+        local new = state.new
+        if new then
+          local n = #new
+          new[n + 1], new[n + 2] = ':' .. id, cost
+        else
+          state.new = {':' .. id, cost}
+        end
+      end
+    else
+      reply[at + k] = 0
+    end
+  end
+  if held > 0 then reply[at] = held == #KEYS and 2 or 1 end
+  at = at + 1 + #KEYS
 end
-local reply = outcomes(states, function(state, id, p)
-  local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
-  if not units or units == state.held[id] then return end
-  window.charge(state, id, units)
-  state.held[id] = units
-  state.gone = state.gone or {}
-  state.gone[#state.gone + 1] = ':' .. id
-  window.take(state, id, units)
-end)
-for _, state in ipairs(states) do
+for k = 1, #KEYS do
+  local state = states[k]
   if state.gone then
     -- HDEL first: the server allows it when out of memory, and then the HSET that follows.
     redis.call('HDEL', state.key, unpack(state.gone))

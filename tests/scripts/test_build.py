@@ -75,10 +75,9 @@ KEY_USES = (
     r"for k, key in ipairs\(KEYS\)",
     r"for k = 1, #KEYS",
     r"#KEYS\b",
-    r"function \w+\.\w+\(key\b",
-    r"\w+\.(?:find|open)\(key\b",
+    r"\blocal key(?:, \w+)* = KEYS\[k\]",
     r"\bkey = key\b",
-    r"\blocal key = w\.key\b",
+    r"\blocal key = state\.key\b",
     r"redis\.call\('[A-Z]+', (?:key|\w+\.key|unpack\(KEYS\))(?=[,)])",
     r"redis\.call\('TIME'\)",
 )

@@ -8,10 +8,11 @@
 --@ clock
 local first, stride = 3 + 2 * #KEYS, 1
 --@ permits
---@ slots
---@ decide
-local states = {}
-for k, key in ipairs(KEYS) do
-  states[k] = limit(slots.open(key, tonumber(ARGV[2 + 2 * k])), ARGV[1 + 2 * k])
+local states = {false}
+for k = 1, #KEYS do
+  local key, text, span, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k])
+  --@ slots open
+  --@ decide limit
+  states[k] = state
 end
-return decide(states)
+--@ decide all

@@ -7,21 +7,22 @@
 --       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), slots or units in use, ms until
 --       the first lease ends or the window rolls, leases found ended unreleased and dropped
 --@ clock
-local first, stride, columns = 3 + 3 * #KEYS, 1, {}
+local first, stride = 3 + 3 * #KEYS, 1
 for k = 1, #KEYS do
-  if ARGV[3 * k] == 'w' then
-    columns[k] = stride
-    stride = stride + 1
-  end
+  if ARGV[3 * k] == 'w' then stride = stride + 1 end
 end
 --@ permits
---@ slots
---@ window
---@ decide
-local states = {}
-for k, key in ipairs(KEYS) do
-  local kind = columns[k] and window or slots
-  states[k] = limit(kind.open(key, tonumber(ARGV[3 * k + 2])), ARGV[3 * k + 1])
-  states[k].column = columns[k]
+--@ window fields
+local states, column = {false}, 0
+for k = 1, #KEYS do
+  local key, text, span, state = KEYS[k], ARGV[1 + 3 * k], tonumber(ARGV[2 + 3 * k])
+  if ARGV[3 * k] == 'w' then
+    column = column + 1
+    --@ window open
+  else
+    --@ slots open
+  end
+  --@ decide limit
+  states[k] = state
 end
-return decide(states)
+--@ decide all

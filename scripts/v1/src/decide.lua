@@ -1,55 +1,68 @@
--- Admission: each permit in turn gets all of its limits or none. Nothing has been written yet.
--- `states` holds one state per key, in order; ARGV holds the permits' costs at the windows' columns.
-local TAKES, FULL, NEVER, OBSERVED, HELD = 0, 1, 2, 3, 4
-local mode = ARGV[2]
+-- Admission: each permit in turn gets all of its limits or none.
 
-local function limit(state, text)
+--# limit
+local most = tonumber(text)
+if not most then
   state.observed = string.sub(text, 1, 1) == '~'
   if state.observed then text = string.sub(text, 2) end
-  state.limit = text == '-' and math.huge or tonumber(text)
-  return state
+  most = text == '-' and math.huge or tonumber(text)
 end
+state.limit = most
 
-local function judge(state, cost)
-  if state.used + cost <= state.limit then return TAKES end
-  if state.observed or mode == 'rejoin' then return OBSERVED end
-  if cost > state.limit then return NEVER end
-  return FULL
-end
-
-local function decide(states)
-  local reply, at, size = {}, 0, #states
-  for p, id in ipairs(ids) do
-    local status, costs, verdicts = 2, {}, {}
-    for k = 1, size do
-      local state, verdict = states[k], HELD
-      if not state.held[id] then
-        costs[k] = 1
-        if state.column then costs[k] = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
-        verdict = judge(state, costs[k])
-        if verdict == FULL or verdict == NEVER then status = 0 elseif status == 2 then status = 1 end
+--# all
+-- Nothing has been written yet. `states` holds one state per key, in order; ARGV holds the permits' costs at the
+-- windows' columns.
+local TAKES, FULL, NEVER, OBSERVED, HELD = 0, 1, 2, 3, 4
+local mode, BEYOND = ARGV[2], 9007199254740992 -- 2^53: from here on numbers are no longer exact
+local reply, at = {0, 0, 0, 0, 0}, 1
+for p = 1, permits do
+  local id, status = ids[skip + p], 2
+  reply[at] = 0
+  for k = 1, #KEYS do
+    local state, verdict, cost = states[k], HELD, 1
+    if not (state.held and state.held[id]) then
+      if state.column then cost = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
+      if state.used + cost <= state.limit then
+        verdict = TAKES
+      elseif state.observed or mode == 'rejoin' then
+        verdict = OBSERVED
+      else
+        verdict = cost > state.limit and NEVER or FULL
+        status = 0
       end
-      verdicts[k] = verdict
+      if status == 2 then status = 1 end
     end
-    reply[at + 1] = status
-    for k = 1, size do
-      local state, verdict = states[k], verdicts[k]
-      if status == 1 and verdict ~= HELD then
-        state.used = math.min(state.used + costs[k], 9007199254740992) -- 2^53: beyond what is exact
-        if state.span < state.reset or state.reset == 0 then state.reset = state.span end
-        state.held[id] = true
-        state.kind.take(state, id, costs[k])
+    local record = at + 4 * k
+    reply[record - 3], reply[record - 2], reply[record - 1], reply[record] = verdict, cost, 0, 0
+  end
+  reply[at] = status
+  for k = 1, #KEYS do
+    local state, record = states[k], at + 4 * k
+    if status == 1 and reply[record - 3] ~= HELD then
+      local cost = reply[record - 2]
+      state.used = math.min(state.used + cost, BEYOND)
+      if state.span < state.reset or state.reset == 0 then state.reset = state.span end
+      if p < permits then
+        if state.held then state.held[id] = true else state.held = {[id] = true} end
       end
-      local record = at + 4 * k - 2
-      reply[record], reply[record + 1], reply[record + 2], reply[record + 3] = verdict, state.used, state.reset, 0
+      if state.column then
+        --@ window take
+      else
+        --@ slots take
+      end
     end
-    at = at + 1 + 4 * size
+    reply[record - 2], reply[record - 1] = state.used, state.reset
   end
-  if mode ~= 'dry' then
-    for k = 1, size do
-      local state = states[k]
-      if state.new[1] or state.moved then reply[4 * k + 1] = state.kind.write(state) end
-    end
-  end
-  return reply
+  at = at + 1 + 4 * #KEYS
 end
+if mode ~= 'dry' then
+  for k = 1, #KEYS do
+    local state = states[k]
+    if state.column then
+      --@ window write
+    else
+      --@ slots write
+    end
+  end
+end
+return reply

@@ -1,19 +1,19 @@
--- What becomes of permits already held: `act` is called for each key that holds one, permit by permit.
+-- What becomes of permits already held: for each key that holds one, permit by permit, the script's own part `act`.
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
-local function outcomes(states, act)
-  local reply, at, size = {}, 1, #states
-  for p, id in ipairs(ids) do
-    local held = 0
-    for k = 1, size do
-      local state = states[k]
-      reply[at + k] = state.held[id] and 1 or 0
-      if state.held[id] then
-        held = held + 1
-        act(state, id, p)
-      end
+local reply, at = {0, 0}, 1
+for p = 1, permits do
+  local id, held = ids[skip + p], 0
+  reply[at] = 0
+  for k = 1, #KEYS do
+    local state = states[k]
+    if state.held and state.held[id] then
+      reply[at + k] = 1
+      held = held + 1
+      --@ act
+    else
+      reply[at + k] = 0
     end
-    reply[at] = held == size and 2 or math.min(held, 1)
-    at = at + 1 + size
   end
-  return reply
+  if held > 0 then reply[at] = held == #KEYS and 2 or 1 end
+  at = at + 1 + #KEYS
 end

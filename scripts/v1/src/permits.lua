@@ -1,8 +1,12 @@
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
-local ids = {}
-for at = first, #ARGV, stride do ids[#ids + 1] = ARGV[at] end
-if #ids < 1 or #ids > 1000 or (#ARGV - first + 1) % stride ~= 0 then
+local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
+if permits < 1 or permits > 1000 or permits % 1 ~= 0 then
   return redis.error_reply(string.format(
     'ERR pyslot: expected 1 to 1000 permits of %d arguments each, got %d arguments',
     stride, math.max(0, #ARGV - first + 1)))
+end
+-- The id of permit p is ids[skip + p].
+if stride > 1 then
+  ids, skip = {ARGV[first]}, 0
+  for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end

@@ -5,10 +5,18 @@
 --@ clock
 local first, stride = 2, 1
 --@ permits
---@ slots
+local states = {false}
+for k = 1, #KEYS do
+  local key, state = KEYS[k]
+  --@ slots find
+  states[k] = state
+end
 --@ outcomes
-local states = {}
-for k, key in ipairs(KEYS) do states[k] = slots.find(key) end
-local reply = outcomes(states, function(state, id) state.held[id] = nil end)
-for _, state in ipairs(states) do slots.remove(state) end
+for k = 1, #KEYS do
+  local state = states[k]
+  --@ slots remove
+end
 return reply
+
+--# act
+state.held[id] = nil

@@ -5,19 +5,16 @@
 --@ clock
 local first, stride = 2 + #KEYS, 1
 --@ permits
---@ slots
---@ outcomes
-local states = {}
-for k, key in ipairs(KEYS) do
-  local state = slots.find(key)
+local states = {false}
+for k = 1, #KEYS do
+  local key, state = KEYS[k]
+  --@ slots find
   state.span, state.new, state.ttl = tonumber(ARGV[1 + k]), {}, redis.call('PTTL', key)
   states[k] = state
 end
-local reply = outcomes(states, function(state, id)
-  state.new[#state.new + 1] = math.max(state.held[id], now + state.span)
-  state.new[#state.new + 1] = id
-end)
-for _, state in ipairs(states) do
+--@ outcomes
+for k = 1, #KEYS do
+  local state = states[k]
   if state.new[1] then
     -- PEXPIRE first: the server allows it when out of memory, and then the ZADD that follows.
     redis.call('PEXPIRE', state.key, math.max(state.ttl, state.span + 2 * HOUR + spare))
@@ -25,3 +22,7 @@ for _, state in ipairs(states) do
   end
 end
 return reply
+
+--# act
+state.new[#state.new + 1] = math.max(state.held[id], now + state.span)
+state.new[#state.new + 1] = id

@@ -8,11 +8,12 @@
 --@ clock
 local first, stride = 3 + 2 * #KEYS, 1 + #KEYS
 --@ permits
---@ window
---@ decide
-local states = {}
-for k, key in ipairs(KEYS) do
-  states[k] = limit(window.open(key, tonumber(ARGV[2 + 2 * k])), ARGV[1 + 2 * k])
-  states[k].column = k
+--@ window fields
+local states = {false}
+for k = 1, #KEYS do
+  local key, text, span, column, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k]), k
+  --@ window open
+  --@ decide limit
+  states[k] = state
 end
-return decide(states)
+--@ decide all

@@ -6,23 +6,16 @@
 --@ clock
 local first, stride = 2 + #KEYS, 1 + #KEYS
 --@ permits
---@ window
---@ outcomes
-local states = {}
-for k, key in ipairs(KEYS) do
-  states[k] = window.find(key, tonumber(ARGV[1 + k]))
-  states[k].column = k
+--@ window fields
+local states = {false}
+for k = 1, #KEYS do
+  local key, span, column, state = KEYS[k], tonumber(ARGV[1 + k]), k
+  --@ window find
+  states[k] = state
 end
-local reply = outcomes(states, function(state, id, p)
-  local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
-  if not units or units == state.held[id] then return end
-  window.charge(state, id, units)
-  state.held[id] = units
-  state.gone = state.gone or {}
-  state.gone[#state.gone + 1] = ':' .. id
-  window.take(state, id, units)
-end)
-for _, state in ipairs(states) do
+--@ outcomes
+for k = 1, #KEYS do
+  local state = states[k]
   if state.gone then
     -- HDEL first: the server allows it when out of memory, and then the HSET that follows.
     redis.call('HDEL', state.key, unpack(state.gone))
@@ -30,3 +23,13 @@ for _, state in ipairs(states) do
   end
 end
 return reply
+
+--# act
+local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
+if units and units ~= state.held[id] then
+  --@ window charge
+  --@ window drop
+  local cost = units
+  state.held[id] = units
+  --@ window take
+end

@@ -1,61 +1,68 @@
 -- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
-local window = {}
-local BEYOND = 9007199254740992
-local fields = {'s', 'n'}
-for p = 1, #ids do fields[p + 2] = ':' .. ids[p] end
 
--- A window lives from its first charge until `per` has passed. A start in the future (the clock was set back) counts
--- as now.
-function window.find(key, per)
-  local got = redis.call('HMGET', key, unpack(fields))
-  local start = tonumber(got[1])
-  local w = {kind = window, key = key, start = start, span = per, used = 0, reset = 0, held = {}, new = {}}
-  if start and now < start + per then
-    w.live, w.used, w.reset = true, tonumber(got[2]) or 0, math.min(start + per - now, per)
-    w.moved = start > now
-    for p = 1, #ids do w.held[ids[p]] = tonumber(got[p + 2]) end
-  end
-  return w
+--# fields
+local BEYOND = 9007199254740992 -- 2^53: from here on numbers are no longer exact
+local fields
+if stride > 1 then
+  fields = {'s', 'n', ':' .. ids[1]}
+  for p = 2, permits do fields[p + 2] = ':' .. ids[p] end
 end
 
+--# find
+-- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
+-- counts as now.
+local got = redis.call('HMGET', key, unpack(fields))
+local start = tonumber(got[1] or nil)
+state = {key = key, span = span, column = column, used = 0, reset = 0, limit = 0, new = false, live = false}
+if start and now < start + span then
+  state.live, state.used, state.reset = true, tonumber(got[2] or 0), math.min(start + span - now, span)
+  state.moved = start > now
+  for p = 1, permits do
+    if got[p + 2] then
+      if not state.held then state.held = {} end
+      state.held[ids[p]] = tonumber(got[p + 2])
+    end
+  end
+end
+
+--# open
 -- What admission must know, read before anything is written.
-function window.open(key, per)
-  local w = window.find(key, per)
-  if not w.live then w.stale = w.start or redis.call('EXISTS', key) == 1 end
-  return w
+--@ window find
+if not state.live then state.stale = start or redis.call('EXISTS', key) == 1 end
+
+--# take
+local new = state.new
+if new then
+  local n = #new
+  new[n + 1], new[n + 2] = ':' .. id, cost
+else
+  state.new = {':' .. id, cost}
 end
 
-function window.take(w, id, cost)
-  local new = w.new
-  new[#new + 1] = ':' .. id
-  new[#new + 1] = cost
-end
-
-function window.write(w)
-  local key = w.key
-  if w.live then
-    if w.moved then redis.call('HSET', key, 's', now) end
-    if w.new[1] then redis.call('HSET', key, 'n', w.used, unpack(w.new)) end
-    return 0
-  end
-  if w.stale then
+--# write
+local key = state.key
+if state.live then
+  if state.moved then redis.call('HSET', key, 's', now) end
+  if state.new then redis.call('HSET', key, 'n', state.used, unpack(state.new)) end
+elseif state.new then
+  if state.stale then
     -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
     redis.call('HSET', key, 's', now)
     redis.call('UNLINK', key)
   end
-  redis.call('HSET', key, 's', now, 'n', w.used, unpack(w.new))
-  redis.call('PEXPIRE', key, w.span + MINUTE + spare)
-  return 0
+  redis.call('HSET', key, 's', now, 'n', state.used, unpack(state.new))
+  redis.call('PEXPIRE', key, state.span + MINUTE + spare)
 end
 
+--# charge
 -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-function window.charge(w, id, units)
-  if units ~= w.held[id] and w.used < BEYOND then
-    w.used, w.changed = math.max(0, math.min(w.used - w.held[id] + units, BEYOND)), true
-  end
+if units ~= state.held[id] and state.used < BEYOND then
+  state.used, state.changed = math.max(0, math.min(state.used - state.held[id] + units, BEYOND)), true
 end
 
-function window.remove(w)
-  if w.gone then redis.call('HDEL', w.key, unpack(w.gone)) end
-  if w.changed then redis.call('HSET', w.key, 'n', w.used) end
-end
+--# drop
+if state.gone then state.gone[#state.gone + 1] = ':' .. id else state.gone = {':' .. id} end
+
+--# remove
+if state.gone then redis.call('HDEL', state.key, unpack(state.gone)) end
+if state.changed then redis.call('HSET', state.key, 'n', state.used) end
