@@ -22,9 +22,9 @@ class Slots:
     """Whom the limit is about, such as "key:sk-1"."""
     limit: int | None
     """The most permits held at once; None counts them and never refuses."""
-    lease: float | timedelta = 60.0
+    lease: float | timedelta = field(default=60.0, compare=False)
     """Seconds until a holder that is no longer heard of loses its slot."""
-    max_hold: float | timedelta = 3600.0
+    max_hold: float | timedelta = field(default=3600.0, compare=False)
     """Seconds after which a slot is no longer renewed, whoever holds it."""
     tag: str | None = None
     """Limits of one tag share a hash slot, so that a cluster takes them in one atomic call."""
@@ -32,8 +32,9 @@ class Slots:
     """False never refuses, but reports what it would have done."""
     on_outage: Policy | None = field(default=None, compare=False)
     """What to decide while the server is away; None: as the limiter does."""
-    lease_ms: int = field(init=False, repr=False, compare=False)
-    max_hold_seconds: float = field(init=False, repr=False, compare=False)
+    # Compared in place of what was given: 60 and timedelta(minutes=1) are the same rule.
+    lease_ms: int = field(init=False, repr=False)
+    max_hold_seconds: float = field(init=False, repr=False)
     _wire: tuple[Naming, Wire] | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:

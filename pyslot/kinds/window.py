@@ -24,7 +24,7 @@ class Window:
     """What it counts, such as "requests", "tokens" or "micro-dollars"."""
     limit: int | None
     """The most units in one window; None counts them and never refuses."""
-    per: float | timedelta = 60.0
+    per: float | timedelta = field(default=60.0, compare=False)
     """Seconds a window lasts."""
     tag: str | None = None
     """Limits of one tag share a hash slot, so that a cluster takes them in one atomic call."""
@@ -32,7 +32,8 @@ class Window:
     """False never refuses, but reports what it would have done."""
     on_outage: Policy | None = field(default=None, compare=False)
     """What to decide while the server is away; None: as the limiter does."""
-    per_ms: int = field(init=False, repr=False, compare=False)
+    # Compared in place of what was given: 60 and timedelta(minutes=1) are the same rule.
+    per_ms: int = field(init=False, repr=False)
     _wire: tuple[Naming, Wire] | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
