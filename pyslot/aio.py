@@ -136,7 +136,7 @@ class AsyncLimiter:
         """
         return await self._run(self._flows.acquire(limits, id, wait))
 
-    async def charge(self, *charges: Charge | Window) -> Decision[AsyncPermit]:
+    async def charge(self, *charges: Charge | Window) -> Decision[None]:
         """Charge windows without a permit: counted or refused, and nothing to finish."""
         return await self._run(self._flows.charge(charges))
 

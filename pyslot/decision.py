@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from pyslot.calls import FULL, NEVER, OBSERVED, REPEATED, Answer, Part
 from pyslot.errors import LimitExceeded
@@ -124,10 +124,10 @@ class Decision(Generic[P_co]):
         return [figure for answer in self._answers for figure in answer.figures()]
 
     def require(self) -> P_co:
-        """The permit, or `LimitExceeded` where the request was refused."""
-        if not self or self.permit is None:
+        """The permit, or `LimitExceeded` where the request was refused. A charge that was granted has none: None."""
+        if not self:
             raise LimitExceeded(self)
-        return self.permit
+        return cast(P_co, self.permit)
 
     def headers(self, *styles: Style) -> dict[str, str]:
         """HTTP headers for the response to this request, refused or granted.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from random import uniform
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from pyslot import calls, token
@@ -211,7 +211,7 @@ class Flows(Generic[P]):
             place = None
         return self._lines.join(key) if key and not place else place
 
-    def charge(self, asked: Iterable[Asked]) -> Flow[Decision[P]]:
+    def charge(self, asked: Iterable[Asked]) -> Flow[Decision[None]]:
         """Charge all windows or none, with nothing to finish."""
         parts = calls.parts_of(asked, self.naming)
         for part in parts:
@@ -223,13 +223,14 @@ class Flows(Generic[P]):
         try:
             answers = yield from self._admit(parts, wire_id)
         except StoreUnavailable as error:
-            return self._decided(self._degraded(parts, id, wire_id, error, hold=False), began)
-        decision: Decision[P] = Decision(None, answers, self._slot_wait)
+            degraded = self._degraded(parts, id, wire_id, error, hold=False)
+            return self._decided(cast("Decision[None]", degraded), began)
+        decision: Decision[None] = Decision(None, answers, self._slot_wait)
         if decision and self.naming.local:
             self._outage.saw(answers)
         return self._decided(decision, began)
 
-    def _decided(self, decision: Decision[P], began: float) -> Decision[P]:
+    def _decided(self, decision: Decision[T], began: float) -> Decision[T]:
         if self._hooks:
             self._hooks.decision(decision, self._clock() - began)
         return decision
@@ -439,10 +440,10 @@ class Flows(Generic[P]):
         """Let go of a permit; the token says all another process needs."""
         if self.foreign(permit):
             raise UsageError(f"permit {permit.id} belongs to the process that forked this one: detach it there")
-        at = self._clock()
+        held = self._clock() - permit.started if permit.started else 0.0  # since when a handle is held is not known
         self._let_go(permit)
         limits = [(part.limit, permit.figures.get(part.wire.key)) for part in permit.parts]
-        return token.pack(self.naming, permit.id, at - permit.started, limits)
+        return token.pack(self.naming, permit.id, held, limits)
 
     def adopt(self, data: bytes) -> P:
         """Take over a permit that another limiter let go: from now on it is renewed and finished here."""
@@ -467,7 +468,7 @@ class Flows(Generic[P]):
         return tuple(statuses)
 
     def count(self, slots: Slots) -> Flow[int]:
-        parts = calls.parts_of((slots,), self.naming)
+        parts = calls.parts_of((slots,), self.naming, charged=False)
         if not isinstance(slots, Slots):
             raise InvalidLimit(f"only slots can be counted, peek shows a window: {slots!r}")
         return (yield from self._ask(parts, calls.count(parts)))[0]

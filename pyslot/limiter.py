@@ -119,7 +119,7 @@ class Limiter:
         """
         return self._run(self._flows.acquire(limits, id, wait))
 
-    def charge(self, *charges: Charge | Window) -> Decision[Permit]:
+    def charge(self, *charges: Charge | Window) -> Decision[None]:
         """Charge windows without a permit: counted or refused, and nothing to finish."""
         return self._run(self._flows.charge(charges))
 

@@ -55,7 +55,16 @@ class BasePermit:
     def refund(self, *windows: Window) -> None:
         """Take charges back when the permit finishes: those of the given windows, or of all."""
         for window in windows or [part.limit for part in self.parts if isinstance(part.limit, Window)]:
+            if type(window) is not Window:
+                raise InvalidLimit(f"refund takes windows, not {window!r}")
             self._record(window, 0)
+
+    def _failed(self) -> None:
+        """The block has raised: what is known to be used stands, what was only estimated goes by `on_error`."""
+        if self.on_error == "refund" and self._open:
+            for part in self.parts:
+                if isinstance(part.limit, Window):
+                    self.figures.setdefault(part.wire.key, 0)
 
     def _record(self, window: Window, units: int) -> None:
         if not self._open:
@@ -113,8 +122,8 @@ class Permit(BasePermit):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self.on_error == "refund" and self._open:
-            self.refund()
+        if error is not None:
+            self._failed()
         if self._limiter._flows.foreign(self):
             return  # the block was entered in the process that forked this one, and ends there
         try:
@@ -153,8 +162,8 @@ class AsyncPermit(BasePermit):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self.on_error == "refund" and self._open:
-            self.refund()
+        if error is not None:
+            self._failed()
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             self._limiter._flows.finish_later(self)
             return
