@@ -29,8 +29,8 @@ class Backing(Protocol):
     def open(self, blocking: bool) -> AnyStore:
         """Make a store over this data."""
 
-    def look(self) -> dict[str, Kept]:
-        """Every key there is."""
+    def look(self, near: bytes | None = None) -> dict[str, Kept]:
+        """Every key there is; or those on the node of one key, which is quicker."""
 
     def members(self, key: bytes) -> dict[str, int]:
         """A gauge's permit ids and the ends of their leases, or a window's fields; nothing where there is no key."""
@@ -64,12 +64,14 @@ class Served:
         self.nodes: list[Any] = [redis.Redis(node.host, node.port, protocol=2) for node in nodes]
         for client in self.nodes:
             client.response_callbacks.clear()  # replies as they come
+        self._nodes_of: dict[bytes, Any] = {}
 
     def open(self, blocking: bool) -> AnyStore:
         return open_store(self.url, DEADLINE) if blocking else open_async_store(self.url, DEADLINE)
 
-    def look(self) -> dict[str, Kept]:
-        rows = [row for node in self.nodes for row in node.execute_command("EVAL", _LOOK, 0)]
+    def look(self, near: bytes | None = None) -> dict[str, Kept]:
+        nodes = self.nodes if near is None else [self._node(near)]
+        rows = [row for node in nodes for row in node.execute_command("EVAL", _LOOK, 0)]
         return {key.decode(): Kept(content, ttl) for key, content, ttl in rows}
 
     def members(self, key: bytes) -> dict[str, int]:
@@ -111,7 +113,9 @@ class Served:
             node.close()
 
     def _node(self, key: bytes) -> Any:  # noqa: ANN401 - a client
-        return next(node for node in self.nodes if not self._moved(node, key))
+        if key not in self._nodes_of:
+            self._nodes_of[key] = next(node for node in self.nodes if not self._moved(node, key))
+        return self._nodes_of[key]
 
     def _moved(self, node: Any, key: bytes) -> bool:  # noqa: ANN401 - a client
         try:
@@ -130,7 +134,7 @@ class Memory:
     def open(self, blocking: bool) -> AnyStore:
         return self.store if blocking else AsyncMemoryStore(self.store)
 
-    def look(self) -> dict[str, Kept]:
+    def look(self, near: bytes | None = None) -> dict[str, Kept]:  # noqa: ARG002 - it is all near
         model = self.store.model
         now = model.clock()
         kept = {key: value for key, value in model.data.copy().items() if value.expires > now}

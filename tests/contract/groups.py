@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from pyslot import LimitExceeded, Slots, StoreError, StoreUnavailable, Window
-from pyslot.keys import Naming, hash_slot
-from pyslot.kinds import Limit
+from pyslot.keys import hash_slot
 from pyslot.loader import Call
-from tests.contract.places import Place
+from tests.contract.places import ASYNC, Place
 
 A, B, C = sorted(("team:a", "team:b", "team:c"), key=lambda name: hash_slot(name.encode()))
 """In the order of their hash slots."""
@@ -135,13 +134,12 @@ class Groups:
             await limiter.try_acquire(*ASKED)
         await _restored(place)
 
+    @pytest.mark.parametrize("place", ASYNC, ids=str, indirect=True)
     @pytest.mark.parametrize("lost", [False, True], ids=["unsent", "lost"])
     @pytest.mark.parametrize("at", [A, B, C, "undo"])
     async def test_a_task_that_is_cancelled_in_the_middle_leaves_nothing(
         self, place: Place, at: str, lost: bool
     ) -> None:
-        if place.blocking:
-            return
         limiter = place.limiter(group_by_slot=True)
         other = await limiter.try_acquire(SLOTS[2]) if at == "undo" else None
         place.tap.fail(*(("finish", A) if other else ("admit", at)), error=None, lost=lost)
@@ -163,9 +161,8 @@ class Groups:
         await limiter.close()
         assert await place.limiter(group_by_slot=True).used(*SLOTS, *TOKENS) == EMPTY
 
+    @pytest.mark.parametrize("place", ASYNC, ids=str, indirect=True)
     async def test_closing_sends_again_what_the_background_was_still_waiting_for(self, place: Place) -> None:
-        if place.blocking:
-            return
         limiter = place.limiter(group_by_slot=True)
         place.tap.fail("admit", B, error=GONE, lost=True)
         place.tap.fail("finish", B, error=None)

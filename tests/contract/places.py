@@ -59,6 +59,7 @@ PLACES = (
     Row("valkey-9.1", "glide+cluster", True),
     Row("redis-8.2", "glide+cluster", False),
 )
+ASYNC = [row for row in PLACES if not row.blocking]
 
 
 @dataclass
@@ -105,8 +106,8 @@ class Tap:
             call = call._replace(head=(b"%d" % self.now, *call.head[1:]))
         return call, met
 
-    def _check(self, reply: Sequence[int]) -> list[int]:
-        immortal = [key for key, kept in self.backing.look().items() if kept.ttl <= 0]
+    def _check(self, call: Call, reply: Sequence[int]) -> list[int]:
+        immortal = [key for key, kept in self.backing.look(call.keys[0]).items() if kept.ttl <= 0]
         assert not immortal, f"keys without a time to live: {immortal}"
         assert all(type(item) is int for item in reply), f"not only integers: {reply}"
         return list(reply)
@@ -121,7 +122,7 @@ class SyncTap(Tap):
         call, fault = self._take(call)
         if fault and not fault.lost and fault.error:
             raise fault.error
-        reply = self._check(self.store.run(call))
+        reply = self._check(call, self.store.run(call))
         if fault and fault.error:
             raise fault.error
         return reply
@@ -139,7 +140,7 @@ class AsyncTap(Tap):
         call, fault = self._take(call)
         reply = []
         if not fault or fault.lost:
-            reply = self._check(await self.store.run(call))
+            reply = self._check(call, await self.store.run(call))
         if fault and fault.error:
             raise fault.error
         if fault:

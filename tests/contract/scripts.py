@@ -101,38 +101,24 @@ class Scripts:
 
     # 15: batches
 
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize("seed", range(3))
     async def test_a_batch_is_the_same_permits_one_after_another(self, place: Place, seed: int) -> None:
         """On other keys: the replies, in order, and then all that the keys hold."""
         rng = random.Random(seed)
         one, many = _rules(b"one"), _rules(b"many")
-        ids = [f"p{n}" for n in range(12)]
-        for _ in range(12):
+        for _ in range(20):
             place.now += rng.choice([0, 1, 500, 10_000, 31_000, -5_000])
-            make = rng.choice([admit, admit, admit, finish, settle, renew, acquire, reserve])
-            chosen = [rng.choice(ids) for _ in range(rng.randrange(1, 9))]
-            pick = {admit: slice(None), finish: slice(None), settle: slice(1, None, 2), reserve: slice(1, None, 2)}
-            kinds = pick.get(make, slice(0, None, 2))
-            mode = {"mode": rng.choice(["", "", "", "dry", "rejoin"])} if make in (admit, acquire, reserve) else {}
-            permits: list[Permit] = []
-            for id in chosen:
-                costs = [rng.randrange(60), rng.choice([0, 1, 20, 51])] if kinds != slice(0, None, 2) else []
-                if make in (finish, settle):
-                    costs = [rng.choice([cost, "-"]) for cost in costs]
-                permits.append((id, *costs))
-            if make in (acquire, renew):
-                permits = [str(permit[0]) for permit in permits]
-            send: Callable[..., Call] = make  # type: ignore[assignment]
-            together = await place.run(send(many[kinds], *permits, **mode))
-            apart = [await place.run(send(one[kinds], permit, **mode)) for permit in permits]
-            size = len(together) // len(permits)
-            told = [together[at : at + size] for at in range(0, len(together), size)]
-            if mode.get("mode") == "dry":
-                assert told[0] == apart[0], "the first sees what a single one would; the rest see those before them"
-            else:
-                assert _without_dropped(told) == _without_dropped(apart)
-            for left, right in zip(one, many, strict=True):
-                assert place.backing.members(left.key) == place.backing.members(right.key)
+            make = rng.choice([_acquire, _reserve, _admit, _admit, _renew, _settle, _finish])
+            costs = [0, 1, 10, 20, 45, 51]
+            permits = [
+                (f"p{rng.randrange(12)}", rng.choice(costs), rng.choice(costs)) for _ in range(rng.randrange(1, 9))
+            ]
+            mode = rng.choice(["", "", "rejoin"])
+            together = await place.run(make(many, permits, mode))
+            apart = [await place.run(make(one, [permit], mode)) for permit in permits]
+            assert _without_dropped(make, together) == _without_dropped(make, [n for reply in apart for n in reply])
+            for left, right in zip(_keys(one), _keys(many), strict=True):
+                assert place.backing.members(left) == place.backing.members(right)
 
     async def test_in_a_batch_a_refused_permit_does_not_block_a_smaller_one(self, place: Place) -> None:
         assert await place.run(reserve([W(100)], ("a", 60), ("b", 50), ("c", 40), ("d", 1))) == [
@@ -217,7 +203,8 @@ class Scripts:
         await place.run(admit([other_gauge, other_window], ("held", 1)))
         place.backing.spoil(key, kind)
         before = place.contents()
-        both = [other_gauge, other_window, G(2) if kind == "gauge" else W(100)]
+        third: Rule = G(2) if kind == "gauge" else W(100)
+        both: list[Rule] = [other_gauge, other_window, third]
         single = (
             [
                 acquire([other_gauge, G(2)], "a"),
@@ -228,7 +215,7 @@ class Scripts:
             else [reserve([other_window, W(100)], ("a", 1, 1)), settle([other_window, W(100)], ("held", 5, 5))]
         )
         figures = (1,) if kind == "gauge" else (1, 1)
-        for call in (*single, admit(both, ("a", *figures)), finish(both, ("held", *figures)), peek(both[2])):
+        for call in (*single, admit(both, ("a", *figures)), finish(both, ("held", *figures)), peek(third)):
             with pytest.raises(StoreError, match="WRONGTYPE") as caught:
                 await place.run(call)
             assert key.decode() in str(caught.value)
@@ -262,16 +249,48 @@ class Scripts:
         assert (await place.run(peek(*MIXED)))[::2] == [0, 0, 0, 0]
 
 
-def _rules(tag: bytes) -> tuple[Rule, ...]:
+Rules = tuple[G, W, G, W]
+Figured = tuple[str, int, int]
+
+
+def _rules(tag: bytes) -> Rules:
     key = b"pyslot:v1:{a}:%b:" % tag
     return G(3, 20_000, key + b"s"), W(100, MINUTE, key + b"w"), G("~2", 9_000, key + b"t"), W(50, 30_000, key + b"x")
 
 
-def _without_dropped(replies: list[list[int]]) -> list[list[int]]:
-    """Which leases were found ended is reported once for the whole call."""
-    if len(replies[0]) % 4 != 1:
-        return replies
-    return [[0 if at and at % 4 == 0 else number for at, number in enumerate(reply)] for reply in replies]
+def _keys(rules: Sequence[Rule]) -> list[bytes]:
+    return [rule.key for rule in rules]
+
+
+def _acquire(rules: Rules, permits: Sequence[Figured], mode: str) -> Call:
+    return acquire([rules[0], rules[2]], *_ids(permits), mode=mode)
+
+
+def _reserve(rules: Rules, permits: Sequence[Figured], mode: str) -> Call:
+    return reserve([rules[1], rules[3]], *permits, mode=mode)
+
+
+def _admit(rules: Rules, permits: Sequence[Figured], mode: str) -> Call:
+    return admit(rules, *permits, mode=mode)
+
+
+def _renew(rules: Rules, permits: Sequence[Figured], _: str) -> Call:
+    return renew([rules[0], rules[2]], *_ids(permits))
+
+
+def _settle(rules: Rules, permits: Sequence[Figured], _: str) -> Call:
+    return settle([rules[1], rules[3]], *((id, first, second or "-") for id, first, second in permits))
+
+
+def _finish(rules: Rules, permits: Sequence[Figured], _: str) -> Call:
+    return finish(rules, *((id, first or "-", second) for id, first, second in permits))
+
+
+def _without_dropped(make: Callable[..., Call], reply: list[int]) -> list[int]:
+    """A batch tells of the leases that it found ended once, with its first permit: not a matter of any permit."""
+    sizes = {_acquire: 9, _reserve: 9, _admit: 17}
+    size = sizes.get(make, 1)
+    return [0 if at % size and at % size % 4 == 0 else number for at, number in enumerate(reply)]
 
 
 def _since(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

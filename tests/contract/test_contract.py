@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.contract.admission import Admission
 from tests.contract.clocks import Clocks
 from tests.contract.groups import Groups
+from tests.contract.library import Library
 from tests.contract.scripts import Scripts
 
 
@@ -21,4 +22,8 @@ class TestGroups(Groups):
 
 
 class TestScripts(Scripts):
+    pass
+
+
+class TestLibrary(Library):
     pass
