@@ -56,18 +56,17 @@ for k = 1, #KEYS do
     -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
     -- counts as now.
     local got = redis.call('HMGET', key, unpack(fields))
-    local start = tonumber(got[1] or nil)
-    state = {key = key, span = span, column = column, used = 0, reset = 0, limit = 0, new = false, live = false}
+    local start, used, reset, held = tonumber(got[1]), 0, 0
     if start and now < start + span then
-      state.live, state.used, state.reset = true, tonumber(got[2] or 0), math.min(start + span - now, span)
-      state.moved = start > now
+      used, reset = tonumber(got[2]) or 0, math.min(start + span - now, span)
       for p = 1, permits do
         if got[p + 2] then
-          if not state.held then state.held = {} end
-          state.held[ids[p]] = tonumber(got[p + 2])
+          if not held then held = {} end
+          held[ids[p]] = tonumber(got[p + 2])
         end
       end
     end
+    state = {key = key, column = column, used = used, held = held, changed = false}
   end
   states[k] = state
 end
@@ -90,7 +89,6 @@ for p = 1, permits do
             state.used, state.changed = math.max(0, math.min(state.used - state.held[id] + units, BEYOND)), true
           end
         end
-        if state.gone then state.gone[#state.gone + 1] = ':' .. id else state.gone = {':' .. id} end
       end
       state.held[id] = nil
     else
@@ -104,7 +102,7 @@ end
 for k = 1, #KEYS do
   local state = states[k]
   if state.column then
-    if state.gone then redis.call('HDEL', state.key, unpack(state.gone)) end
+    if state.held then redis.call('HDEL', state.key, unpack(fields, 3)) end
     if state.changed then redis.call('HSET', state.key, 'n', state.used) end
   else
     if state.gone then redis.call('ZREM', state.key, unpack(ids, skip + 1)) end

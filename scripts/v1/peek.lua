@@ -14,7 +14,7 @@ end
 local ids, permits, fields, column = {}, 0, {'s', 'n'}
 local reply, after = {}, string.format('(%.0f', now)
 for k = 1, #KEYS do
-  local key, state = KEYS[k]
+  local key = KEYS[k]
   if ARGV[1 + k] == 's' then
     local ends = redis.call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     reply[2 * k - 1] = redis.call('ZCOUNT', key, after, '+inf')
@@ -24,19 +24,17 @@ for k = 1, #KEYS do
     -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
     -- counts as now.
     local got = redis.call('HMGET', key, unpack(fields))
-    local start = tonumber(got[1] or nil)
-    state = {key = key, span = span, column = column, used = 0, reset = 0, limit = 0, new = false, live = false}
+    local start, used, reset, held = tonumber(got[1]), 0, 0
     if start and now < start + span then
-      state.live, state.used, state.reset = true, tonumber(got[2] or 0), math.min(start + span - now, span)
-      state.moved = start > now
+      used, reset = tonumber(got[2]) or 0, math.min(start + span - now, span)
       for p = 1, permits do
         if got[p + 2] then
-          if not state.held then state.held = {} end
-          state.held[ids[p]] = tonumber(got[p + 2])
+          if not held then held = {} end
+          held[ids[p]] = tonumber(got[p + 2])
         end
       end
     end
-    reply[2 * k - 1], reply[2 * k] = state.used, state.reset
+    reply[2 * k - 1], reply[2 * k] = used, reset
   end
 end
 return reply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -123,12 +124,14 @@ def without(text: str, line: str) -> str:
 @pytest.mark.parametrize("key", [S, W])
 def test_in_another_order_of_writes_admission_would_not_fail(wire: Wire, key: str) -> None:
     text = SCRIPTS["admit"].text.decode()
+    # Without what the parts are indented by, which is as much as the loops around them.
+    text = re.sub(r"^ +", "", text, flags=re.MULTILINE)
     if key == S:
-        add = "  redis.call('ZADD', gauge.key, unpack(gauge.new))\n"
-        broken = without(text, add).replace("  -- The key must outlive", add + "  -- The key must outlive")
+        add = "redis.call('ZADD', key, unpack(state.new))\n"
+        broken = without(text, add).replace("-- The key must outlive", add + "-- The key must outlive")
     else:
-        broken = without(text, "    redis.call('HSET', key, 's', now)\n    redis.call('UNLINK'").replace(
-            "would no longer once UNLINK had written.\n", "\n    redis.call('UNLINK'"
+        broken = without(text, "redis.call('HSET', key, 's', now)\nredis.call('UNLINK'").replace(
+            "would no longer once UNLINK had written.\n", "\nredis.call('UNLINK'"
         )
     wire.many(ENDED)
     full(wire)

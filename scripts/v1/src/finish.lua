@@ -19,6 +19,7 @@ for k = 1, #KEYS do
     local span = tonumber(ARGV[1 + k])
     column = column + 1
     --@ window find
+    state = {key = key, column = column, used = used, held = held, changed = false}
   end
   states[k] = state
 end
@@ -40,6 +41,5 @@ if state.column then
   if units then
     --@ window charge
   end
-  --@ window drop
 end
 state.held[id] = nil

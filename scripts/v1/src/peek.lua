@@ -6,7 +6,7 @@
 local ids, permits, fields, column = {}, 0, {'s', 'n'}
 local reply, after = {}, string.format('(%.0f', now)
 for k = 1, #KEYS do
-  local key, state = KEYS[k]
+  local key = KEYS[k]
   if ARGV[1 + k] == 's' then
     local ends = redis.call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     reply[2 * k - 1] = redis.call('ZCOUNT', key, after, '+inf')
@@ -14,7 +14,7 @@ for k = 1, #KEYS do
   else
     local span = tonumber(ARGV[1 + k])
     --@ window find
-    reply[2 * k - 1], reply[2 * k] = state.used, state.reset
+    reply[2 * k - 1], reply[2 * k] = used, reset
   end
 end
 return reply

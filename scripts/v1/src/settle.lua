@@ -11,6 +11,7 @@ local states = {false}
 for k = 1, #KEYS do
   local key, span, column, state = KEYS[k], tonumber(ARGV[1 + k]), k
   --@ window find
+  state = {key = key, column = column, used = used, held = held, new = false, gone = false}
   states[k] = state
 end
 --@ outcomes
@@ -28,7 +29,7 @@ return reply
 local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
 if units and units ~= state.held[id] then
   --@ window charge
-  --@ window drop
+  if state.gone then state.gone[#state.gone + 1] = ':' .. id else state.gone = {':' .. id} end
   local cost = units
   state.held[id] = units
   --@ window take

@@ -12,15 +12,13 @@ end
 -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
 -- counts as now.
 local got = redis.call('HMGET', key, unpack(fields))
-local start = tonumber(got[1] or nil)
-state = {key = key, span = span, column = column, used = 0, reset = 0, limit = 0, new = false, live = false}
+local start, used, reset, held = tonumber(got[1]), 0, 0
 if start and now < start + span then
-  state.live, state.used, state.reset = true, tonumber(got[2] or 0), math.min(start + span - now, span)
-  state.moved = start > now
+  used, reset = tonumber(got[2]) or 0, math.min(start + span - now, span)
   for p = 1, permits do
     if got[p + 2] then
-      if not state.held then state.held = {} end
-      state.held[ids[p]] = tonumber(got[p + 2])
+      if not held then held = {} end
+      held[ids[p]] = tonumber(got[p + 2])
     end
   end
 end
@@ -28,7 +26,15 @@ end
 --# open
 -- What admission must know, read before anything is written.
 --@ window find
-if not state.live then state.stale = start or redis.call('EXISTS', key) == 1 end
+state = {
+  key = key, span = span, column = column, used = used, reset = reset, live = reset > 0, limit = 0, new = false
+}
+if held then state.held = held end
+if reset == 0 then
+  state.stale = start or redis.call('EXISTS', key) == 1
+elseif start > now then
+  state.moved = true
+end
 
 --# take
 local new = state.new
@@ -60,9 +66,6 @@ if units ~= state.held[id] and state.used < BEYOND then
   state.used, state.changed = math.max(0, math.min(state.used - state.held[id] + units, BEYOND)), true
 end
 
---# drop
-if state.gone then state.gone[#state.gone + 1] = ':' .. id else state.gone = {':' .. id} end
-
 --# remove
-if state.gone then redis.call('HDEL', state.key, unpack(state.gone)) end
+if state.held then redis.call('HDEL', state.key, unpack(fields, 3)) end
 if state.changed then redis.call('HSET', state.key, 'n', state.used) end
