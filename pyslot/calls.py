@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pyslot.errors import InvalidLimit
-from pyslot.keys import Naming, Wire
+from pyslot.keys import Naming, Wire, hashed
 from pyslot.kinds import Asked, Charge, Limit, Slots, Window
 from pyslot.loader import Call, load
 
@@ -32,6 +32,13 @@ class Part(NamedTuple):
     limit: Limit
     units: int
     wire: Wire
+
+    def __str__(self) -> str:
+        """The limit in words. Where its subject is stored as a hash it is a secret, and shown as that hash."""
+        subject = self.limit.subject
+        secret = hashed(subject)
+        text = str(self.limit)
+        return text.replace(subject, f"#{secret[:8]}") if secret.encode() in self.wire.key else text
 
 
 Parts: TypeAlias = tuple[Part, ...]

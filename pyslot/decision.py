@@ -145,13 +145,13 @@ class Decision(Generic[P_co]):
         refusing = [figure for figure in self._figures() if figure[1] in (FULL, NEVER)]
         if self.degraded and not refusing:
             return "refused: the server that counts can't be reached"
-        too_large = [f"{part.limit} ({part.units} asked for)" for part, verdict, _, _ in refusing if verdict == NEVER]
+        too_large = [f"{part} ({part.units} asked for)" for part, verdict, _, _ in refusing if verdict == NEVER]
         if too_large:
             most = min(part.limit.limit or 0 for part, verdict, _, _ in refusing if verdict == NEVER)
             advice = f"it never has room for more than {most}: ask for less" if most else "it admits nothing"
             return f"refused by {', '.join(too_large)}; {advice}"
         full = [
-            f"{part.limit} ({used} of {part.limit.limit} in use, {part.units} asked for)"
+            f"{part} ({used} of {part.limit.limit} in use, {part.units} asked for)"
             for part, _, used, _ in refusing
         ]
         return f"refused by {', '.join(full)}; try again in {plainly(self.retry_after or 0.0)}"

@@ -75,7 +75,7 @@ class Incidents:
         """Clean-up calls were given up. The first is logged, then one of every thousand."""
         before = self.counts["dropped"]
         self.counts["dropped"] += count
-        if before // 1000 < -(-self.counts["dropped"] // 1000):
+        if not before or before // 1000 < self.counts["dropped"] // 1000:
             log.warning("%d clean-up calls were given up, leases will end them: %s", self.counts["dropped"], reason)
 
 

@@ -39,11 +39,15 @@ class Naming:
 
     def key(self, subject: str, tag: str | None, *what: str) -> bytes:
         """The key of a limit: everything about one subject, or one tag, shares a hash slot."""
-        subject = sha256(_bytes(subject)).hexdigest() if self.hash_names else _escape(subject)
+        subject = hashed(subject) if self.hash_names else _escape(subject)
         parts = [self.prefix, LAYOUT, f"{{{subject if tag is None else _escape(tag)}}}", *what]
         if tag is not None:
             parts.append(subject)
         return _bytes(":".join(parts))
+
+
+def hashed(subject: str) -> str:
+    return sha256(_bytes(subject)).hexdigest()
 
 
 def escape_meter(meter: str) -> str:

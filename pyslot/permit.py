@@ -89,7 +89,7 @@ class BasePermit:
 
     def __repr__(self) -> str:
         state = ("open" if self._open else "finished") + (", lost" if self.lost else "")
-        return f"<{type(self).__name__} {self.id} {state}: {', '.join(str(part.limit) for part in self.parts)}>"
+        return f"<{type(self).__name__} {self.id} {state}: {', '.join(map(str, self.parts))}>"
 
 
 class Permit(BasePermit):

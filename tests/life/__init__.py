@@ -1,0 +1,1 @@
+"""Leases that heal, calls that get lost, servers that go away."""
