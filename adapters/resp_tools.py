@@ -118,10 +118,11 @@ def servers(url: str, patience: float) -> Iterator[Servers]:
         with mapped(library.table, made.where, patience):
             client = made.client.connected() if isinstance(made.client, LazyCluster) else made.client
             if made.cluster:
+                connection = getattr(client, f"get_{library.scheme}_connection")
                 nodes = [
                     Node(
                         node.name,
-                        client.get_redis_connection(node),
+                        connection(node),
                         library.table,
                         patience,
                         primary=node.server_type == "primary",

@@ -1,0 +1,5 @@
+"""`python -m pyslot.cli`"""
+
+from pyslot.cli import main
+
+main()
