@@ -88,7 +88,9 @@ def eviction(info: Info) -> Finding:
     advice = "CONFIG SET maxmemory-policy noeviction, or a server of its own for limits"
     if most:
         return Finding(Level.BAD, what, f"{policy}: held slots and counts are thrown out when memory is full", advice)
-    return Finding(Level.WARN, what, f"{policy}, at rest while maxmemory is 0: would throw out slots and counts", advice)
+    return Finding(
+        Level.WARN, what, f"{policy}, at rest while maxmemory is 0: would throw out slots and counts", advice
+    )
 
 
 def memory(info: Info) -> Finding:
@@ -106,9 +108,16 @@ def memory(info: Info) -> Finding:
 def persistence(info: Info, save: str | None) -> Finding:
     """`save`: the setting of that name; None where it could not be read."""
     what = "persistence"
-    failed = [name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name) not in {"ok", None}]
+    failed = [
+        name for name in ("rdb_last_bgsave_status", "aof_last_write_status") if info.get(name) not in {"ok", None}
+    ]
     if failed:
-        return Finding(Level.BAD, what, f"the last write to disk failed ({failed[0]})", "see the server's log: it may refuse all writes (MISCONF)")
+        return Finding(
+            Level.BAD,
+            what,
+            f"the last write to disk failed ({failed[0]})",
+            "see the server's log: it may refuse all writes (MISCONF)",
+        )
     if info.get("aof_enabled"):
         return Finding(Level.GOOD, what, "append-only file")
     advice = "appendonly yes, if a restart must not admit anew what is in flight"
@@ -116,7 +125,9 @@ def persistence(info: Info, save: str | None) -> Finding:
         return Finding(Level.WARN, what, "snapshots: a restart forgets what came after the last", advice)
     if save is None:
         return Finding(Level.WARN, what, "no append-only file", advice)
-    return Finding(Level.WARN, what, "none: a restart forgets all; held slots register again, windows start empty", advice)
+    return Finding(
+        Level.WARN, what, "none: a restart forgets all; held slots register again, windows start empty", advice
+    )
 
 
 def replication(info: Info) -> Finding:

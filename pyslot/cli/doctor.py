@@ -50,11 +50,14 @@ def command(url: str, prefix: str, patience: float, as_json: bool) -> int:
     try:
         with waiting("waiting for the server to answer"), servers(url, patience) as found:
             for finding in diagnose(found, prefix, patience):
-                findings.append(finding)  # what was found before an error counts
+                findings.append(finding)  # noqa: PERF402  # what was found before an error counts
     except (StoreError, StoreUnavailable) as error:
         findings.append(Finding(Level.BAD, "reach", str(error), _how_to_reach(str(error))))
     if as_json:
-        rows = [{"level": each.level.name.lower(), "what": each.what, "said": each.said, "advice": each.advice} for each in findings]
+        rows = [
+            {"level": each.level.name.lower(), "what": each.what, "said": each.said, "advice": each.advice}
+            for each in findings
+        ]
         click.echo(json.dumps(rows, indent=2))
     else:
         _show(findings)
@@ -166,7 +169,7 @@ def _times(found: Servers, store: Store, prefix: str) -> Iterator[Finding]:
     pings = []
     try:
         for node in found.primaries:
-            pings += [_timed(lambda node=node: node.ask("ping")) for _ in range(_ROUNDS)]  # type: ignore[misc]
+            pings += [_timed(lambda node=node: node.ask("ping")) for _ in range(_ROUNDS)]
         yield checks.round_trip("PING", pings)
     except StoreError as error:
         yield Finding(Level.WARN, "PING", str(error), "ask as a user who may PING")
@@ -211,7 +214,9 @@ def _names(found: Servers, prefix: str) -> Iterator[Finding]:
         number = len(plain) + len(hashed)
         yield Finding(Level.GOOD, "names", f"{number} subjects, all {kind}{looked}" if number else f"none yet{looked}")
     if strange:
-        yield Finding(Level.WARN, "names", f"{strange} keys under the prefix are no limits", "give pyslot a prefix of its own")
+        yield Finding(
+            Level.WARN, "names", f"{strange} keys under the prefix are no limits", "give pyslot a prefix of its own"
+        )
 
 
 def _guarded(what: str, look: object) -> Iterator[Finding]:

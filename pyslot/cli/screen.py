@@ -15,7 +15,9 @@ Tick: TypeAlias = Callable[[float], None]
 """Moves a progress bar to a part of the whole, from 0 to 1."""
 
 url_argument = click.argument("url", envvar="PYSLOT_URL", metavar="URL")
-prefix_option = click.option("--prefix", default="pyslot", show_default=True, help="What the limiters' keys start with.")
+prefix_option = click.option(
+    "--prefix", default="pyslot", show_default=True, help="What the limiters' keys start with."
+)
 patience_option = click.option(
     "--patience",
     default=2.0,

@@ -35,7 +35,14 @@ _SHARE = 0.1
 @prefix_option
 @patience_option
 @click.option("--sort", type=click.Choice(list(SORTS)), default="used", show_default=True, help="What comes first.")
-@click.option("--every", default=1.0, show_default=True, metavar="SECONDS", type=click.FloatRange(min=0.1), help="How often to look.")
+@click.option(
+    "--every",
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    help="How often to look.",
+)
 @click.option("--once", is_flag=True, help="Look once and print all; so does a pipe.")
 @json_option
 def command(url: str, prefix: str, patience: float, sort: str, every: float, once: bool, as_json: bool) -> None:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pyslot import Limiter, Permit, Slots, Window
+from pyslot import Limiter, Slots, Window
 from pyslot.adapters import embedded
-from pyslot.adapters.base import Store
 from pyslot.demo.books import Account, Gauge
 from pyslot.demo.figures import Chapter, Figure, Tick
 from pyslot.demo.traffic import KEYS, Request, requests
 from pyslot.kinds import Asked, Limit
-from pyslot.loader import Call
+from pyslot.replay.engine import Driven, End, Plan, Start, play
 
 SPEED = 30
 """Tokens a second of the imagined model: how long a request holds its slots."""
@@ -91,22 +88,6 @@ def _all_figure(what: str, right: int, number: int) -> Figure:
     return Figure(what, f"all {number:,}", f"{right:,}", right == number > 0)
 
 
-class Driven:
-    """A store whose scripts go by the time that is set here, not by the server's clock: minutes pass in a second."""
-
-    cluster = False
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.now = 0
-
-    def run(self, call: Call) -> Sequence[int]:
-        return self._store.run(call._replace(head=(b"%d" % self.now, *call.head[1:])))
-
-    def close(self) -> None:
-        self._store.close()
-
-
 @dataclass(slots=True)
 class Seen:
     """What came of it."""
@@ -131,60 +112,50 @@ class Seen:
 
 
 class Replay:
-    """One run: the limiter, the books beside it, and the requests in flight."""
+    """One run: the limiter, and the books beside it."""
 
     def __init__(self) -> None:
         self._store = Driven(embedded.open_sync("embedded://", deadline=1.0))
         self._limiter = Limiter(self._store)
         self._books = {limit: Gauge() if isinstance(limit, Slots) else Account(limit.per_ms) for limit in _all()}
-        self._flying: list[tuple[int, int, Request, Permit]] = []
         self.seen = Seen()
 
     def run(self, traffic: Sequence[Request], tick: Tick) -> Seen:
         seen = self.seen
         with self._limiter:
-            for n, request in enumerate(traffic):
-                self._land(request.at)
-                self._start(n, request)
-                tick(n / len(traffic))
-            self._land(None)
+            for event in play(self._store, self._limiter, traffic, _plan):
+                if isinstance(event, Start):
+                    self._start(event)
+                    tick(event.n / len(traffic))
+                else:
+                    self._end(event)
             seen.counted = self._limiter.peek(TOTAL)[0].used
             seen.peaks = {limit: book.peak for limit, book in self._books.items()}
         return seen
 
-    def _start(self, n: int, request: Request) -> None:
-        seen, limits = self.seen, _limits_of(request)
+    def _start(self, event: Start[Request]) -> None:
+        seen, request, decision = self.seen, event.request, event.decision
+        limits = _limits_of(request)
         units = _units(limits, request.context + LONGEST)
-        self._store.now = request.at
-        began = time.perf_counter()
-        decision = self._limiter.try_acquire(*_asked(units))
-        seen.seconds += time.perf_counter() - began
+        seen.seconds += event.seconds
         full = {x for x in limits if x.limit is not None and self._books[x].used(request.at) + units[x] > x.limit}
         seen.asked += 1
         seen.admitted += bool(decision)
         seen.refused += not decision
         seen.refused_by.update(decision.refused_by)
         self._answer(set(decision.refused_by) == full and bool(decision) is not bool(full))
-        if decision.permit:
+        if decision:
             seen.used += request.context + request.generated
             for limit, figure in units.items():
-                self._books[limit].admit(request.at, n, figure)
-            end = request.at + round(request.generated / SPEED * 1000)
-            heapq.heappush(self._flying, (end, n, request, decision.permit))
+                self._books[limit].admit(request.at, event.n, figure)
         self._look(limits, request.at)
 
-    def _land(self, until: int | None) -> None:
-        """Finish every request whose answer is complete by then."""
-        while self._flying and (until is None or self._flying[0][0] <= until):
-            at, n, request, permit = heapq.heappop(self._flying)
-            limits = _limits_of(request)
-            units = _units(limits, request.context + request.generated)
-            self._store.now = at
-            permit.settle(*(limit.cost(figure) for limit, figure in units.items() if isinstance(limit, Window)))
-            outcome = permit.finish()
-            held = [self._books[limit].finish(at, n, figure) for limit, figure in units.items()]
-            self._answer(outcome.released and outcome.late is not all(held))
-            self._look(limits, at)
+    def _end(self, event: End[Request]) -> None:
+        limits = _limits_of(event.request)
+        units = _units(limits, event.request.context + event.request.generated)
+        held = [self._books[limit].finish(event.at, event.n, figure) for limit, figure in units.items()]
+        self._answer(event.outcome.released and event.outcome.late is not all(held))
+        self._look(limits, event.at)
 
     def _answer(self, right: bool) -> None:
         self.seen.answers += 1
@@ -194,6 +165,16 @@ class Replay:
         for status in self._limiter.peek(*limits):
             self.seen.looks += 1
             self.seen.looks_right += status.used == self._books[status.limit].used(at)
+
+
+def _plan(request: Request) -> Plan:
+    limits = _limits_of(request)
+    real = _units(limits, request.context + request.generated)
+    return Plan(
+        _asked(_units(limits, request.context + LONGEST)),
+        round(request.generated / SPEED * 1000),
+        [limit.cost(figure) for limit, figure in real.items() if isinstance(limit, Window)],
+    )
 
 
 def _all() -> list[Limit]:

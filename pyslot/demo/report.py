@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pyslot.demo.figures import Chapter, Tick
-
-
-def console() -> Console:
-    """Standard output: as wide as the terminal up to 100 columns, or 80 columns of plain text where it is piped."""
-    screen = Console()
-    return Console(width=min(screen.width, 100) if screen.is_terminal else 80, highlight=False)
-
+from pyslot.demo.figures import Chapter
 
 _VERDICTS = {True: "[green]OK[/]", False: "[bold red]OFF[/]", None: ""}
 
@@ -38,12 +29,3 @@ def conclude(out: Console, chapters: Sequence[Chapter], seconds: float) -> int:
     verdict = f"[bold red]{off} of {len(figures)} figures are OFF[/]" if off else f"All {len(figures)} figures are OK"
     out.print(f"{verdict} ({seconds:.0f} s).")
     return 1 if off else 0
-
-
-@contextmanager
-def progress(out: Console, title: str) -> Iterator[Tick]:
-    """A bar that is gone when its block ends; nothing at all where the output is piped."""
-    columns = (TextColumn("{task.description}"), BarColumn(None), TimeElapsedColumn())
-    with Progress(*columns, console=out, transient=True, expand=True, disable=not out.is_terminal) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda part: bar.update(task, completed=part)

@@ -6,9 +6,10 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 
+from pyslot.cli.screen import console, progress
 from pyslot.demo import crowd, race, replay
 from pyslot.demo.figures import Chapter, Tick
-from pyslot.demo.report import conclude, console, progress, show
+from pyslot.demo.report import conclude, show
 from pyslot.errors import UsageError
 
 
@@ -19,6 +20,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="less of everything, in about ten seconds")
     quick = parser.parse_args(argv).quick
+    try:
+        return run(quick=quick)
+    except UsageError as error:
+        parser.error(str(error))
+
+
+def run(*, quick: bool) -> int:
+    """Run it; the status is 0 if every figure is as expected, 1 if one is off."""
     seconds, rounds = (5.0, 40) if quick else (12.0, 200)
     scenes: dict[str, Callable[[Tick], Chapter]] = {
         "workers": lambda tick: crowd.run(seconds, tick),
@@ -28,11 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = console()
     began = time.monotonic()
     chapters = []
-    try:
-        for title, run in scenes.items():
-            with progress(out, title) as tick:
-                chapters.append(run(tick))
-            show(out, chapters[-1])
-    except UsageError as error:
-        parser.error(str(error))
+    for title, scene in scenes.items():
+        with progress(out, title) as tick:
+            chapters.append(scene(tick))
+        show(out, chapters[-1])
     return conclude(out, chapters, time.monotonic() - began)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from datetime import UTC, datetime
 from importlib.resources import files
 from typing import NamedTuple
+
+from pyslot.replay.trace import milliseconds
 
 _FILE = "azure-llm-code-2023-excerpt.csv"
 KEYS = ("a1", "b1", "a1", "a2", "b2", "a1", "b1", "a3", "a2", "b1", "a1", "b3")
@@ -33,11 +34,5 @@ def requests() -> list[Request]:
     for n, row in enumerate(rows):
         key = KEYS[n % len(KEYS)]
         tokens = int(row["ContextTokens"]), int(row["GeneratedTokens"])
-        found.append(Request(_ms(row["TIMESTAMP"]), key, key[0], *tokens))
+        found.append(Request(milliseconds(row["TIMESTAMP"]), key, key[0], *tokens))
     return found
-
-
-def _ms(timestamp: str) -> int:
-    # Seven digits of a second in the file, six in a datetime.
-    at = datetime.strptime(timestamp[:26], "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC)
-    return int(at.timestamp() * 1000)
