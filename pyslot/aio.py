@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeVar
 
 from pyslot import forks, thread
 from pyslot.adapters.base import AsyncStore, Store, open_async_store
-from pyslot.calls import Parts
 from pyslot.coalesce import Coalescer
 from pyslot.decision import Decision, Status
 from pyslot.errors import UsageError
@@ -93,7 +93,7 @@ class AsyncLimiter:
         self._flows = Flows(
             naming,
             upkeep,
-            self._permit,
+            partial(AsyncPermit, self),
             clock=self._monotonic,
             group=self._store.cluster if group_by_slot is None else group_by_slot,
             outage=outage,
@@ -223,16 +223,13 @@ class AsyncLimiter:
         if self._flows.upkeep.busy:
             self._flows.upkeep.wake()
 
-    def _permit(self, id: str, wire_id: bytes, parts: Parts) -> AsyncPermit:
-        return AsyncPermit(self, id, wire_id, parts)
-
-    async def _run(self, flow: Flow[T]) -> T:
+    def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
         if self._closed:
             flow.close()
             raise UsageError("this limiter is closed: make a new one")
         if asyncio.get_running_loop() is not self._loop:
             self._enter()
-        return await drive(flow, self._send, self._sleep, self._listen)
+        return drive(flow, self._send, self._sleep, self._listen)
 
 
 def _blocking(store: AsyncStore) -> Store | None:
@@ -278,7 +275,7 @@ class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
         self._permit.on_error = self._on_error
         return self._permit
 
-    async def __aexit__(
+    def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._permit.__aexit__(kind, error, trace)
+    ) -> Coroutine[Any, Any, None]:
+        return self._permit.__aexit__(kind, error, trace)

@@ -68,6 +68,8 @@ def parts_of(asked: Iterable[Asked], naming: Naming, *, charged: bool = True) ->
 
     With `charged`, a window must say its cost, unless it counts requests: those cost 1.
     """
+    if type(asked) is tuple and len(asked) == 1 and type(asked[0]) is Slots:
+        return (Part(asked[0], 1, asked[0].wire(naming)),)
     parts: dict[bytes, Part] = {}
     for item in asked:
         if type(item) is Slots:
@@ -97,6 +99,9 @@ def grouped(parts: Parts) -> list[Parts]:
 
 def admit(parts: Parts, id: bytes, mode: bytes = TAKE) -> Call:
     """Start one permit in all parts or in none."""
+    if len(parts) == 1 and mode is TAKE:
+        ((_, units, wire),) = parts
+        return Call(ADMIT, wire.keys, wire.admit, (id,) if wire.span == b"s" else (id, b"%d" % units))
     keys, head, permit = [], [b"", mode], [id]
     for _, units, wire in parts:
         keys.append(wire.key)
@@ -108,6 +113,9 @@ def admit(parts: Parts, id: bytes, mode: bytes = TAKE) -> Call:
 
 def finish(parts: Parts, id: bytes, figures: Mapping[bytes, int]) -> Call:
     """End one permit in all parts; `figures` are the units really used, by the window's key."""
+    if len(parts) == 1 and parts[0].wire.span == b"s":
+        wire = parts[0].wire
+        return Call(FINISH, wire.keys, wire.finish, (id,))
     keys, head, permit = [], [b""], [id]
     for _, _, wire in parts:
         keys.append(wire.key)

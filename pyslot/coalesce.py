@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pyslot.adapters.base import AsyncStore, PipelineStore
@@ -93,27 +93,21 @@ class Coalescer:
         self._due: deque[tuple[float, asyncio.Future[Reply]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def run(self, call: Call) -> Reply:
-        """Run one call, alone or in company: the reply is its own part."""
+    def run(self, call: Call) -> Awaitable[Reply]:
+        """Run one call, alone or in company: the reply is its own part. To be awaited at once."""
         script, keys, head, permits = call
         if not permits:
-            return await self._run(call)
+            return self._run(call)
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._begin(loop)
         key = (script.name, keys, head)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = _Lane(key, call)
+            lane = _Lane(key, call)
             if not self._flying or self._many is None:
-                self._flying += 1
-                if self._hooks:
-                    self._hooks.batch(1)
-                try:
-                    return await self._run(call)
-                finally:
-                    if loop is self._loop:
-                        self._landed((lane,))
+                return self._run_alone(lane, call)
+            self._lanes[key] = lane
             self._ready.append(lane)
             self._depart_soon()
         waiter: asyncio.Future[Reply] = loop.create_future()
@@ -124,7 +118,19 @@ class Coalescer:
         due.append((now + self._deadline, waiter))
         if self._timer is None:
             self._timer = loop.call_at(now + self._deadline, self._expire)
-        return await waiter
+        return waiter
+
+    async def _run_alone(self, lane: _Lane, call: Call) -> Reply:
+        loop = self._loop
+        self._lanes[lane.key] = lane
+        self._flying += 1
+        if self._hooks:
+            self._hooks.batch(1)
+        try:
+            return await self._run(call)
+        finally:
+            if loop is self._loop:
+                self._landed((lane,))
 
     async def run_late(self, call: Call) -> Reply:
         """Run a call of the clean-up, behind what is in flight now: an undo is not to overtake what it undoes."""

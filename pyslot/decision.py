@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import Generic, TypeVar, cast
 
@@ -43,6 +44,10 @@ class Outcome:
     """True if it had charges, all in windows that had not rolled, and they stand at their final figure now."""
     late: bool
     """True if anything was no longer held: a lease had ended, a window had rolled, or it was finished before."""
+
+
+outcome = lru_cache(8)(Outcome)
+"""An outcome, made once of each kind: to make a frozen object costs more than to find it."""
 
 
 class Decision(Generic[P_co]):

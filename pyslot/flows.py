@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from pyslot import calls, token
 from pyslot.calls import Answer, Part, Parts
 from pyslot.cleanup import Why
-from pyslot.decision import Decision, Outcome, Status, status_of
+from pyslot.decision import Decision, Outcome, Status, outcome, status_of
 from pyslot.errors import InvalidLimit, PyslotError, StoreBusy, StoreError, StoreSkipped, StoreUnavailable, UsageError
 from pyslot.hooks import Guarded
 from pyslot.ids import check_id, encode_id, new_id
@@ -382,10 +382,10 @@ class Flows(Generic[P]):
                     windows += 1
                     settled = settled and bool(held)
                 late = late or not held
-        outcome = Outcome(released and slots > 0, settled and windows > 0, late)
+        ended = outcome(released and slots > 0, settled and windows > 0, late)
         if self._hooks and pending:
-            self._hooks.settle(permit, outcome, self._clock() - permit.started)
-        return outcome
+            self._hooks.settle(permit, ended, self._clock() - permit.started)
+        return ended
 
     def _hold(self, permit: BasePermit, started: float) -> None:
         permit.started = started

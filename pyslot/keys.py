@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from binascii import crc_hqx
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pyslot.errors import UsageError
 from pyslot.loader import LAYOUT
@@ -22,6 +22,14 @@ class Wire(NamedTuple):
     """Kind, limit and milliseconds: the key's part of `admit`."""
     span: bytes
     """The key's part of `finish` and `peek`: the window's length in milliseconds, or `s`."""
+    keys: tuple[bytes, ...]
+    """The keys of a call about this limit alone; what follows are the heads of such calls."""
+    admit: tuple[bytes, ...]
+    finish: tuple[bytes, ...]
+
+    @classmethod
+    def make(cls, key: bytes, rule: tuple[bytes, bytes, bytes], span: bytes) -> Self:
+        return cls(key, hash_slot(key), rule, span, (key,), (b"", b"", *rule), (b"", span))
 
 
 class Naming:

@@ -7,12 +7,12 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Self, TypeVar
 
 from pyslot import forks
 from pyslot.adapters.base import open_store
-from pyslot.calls import Parts
 from pyslot.decision import Decision, Status
 from pyslot.errors import UsageError
 from pyslot.flows import Flow, Flows, check_deadline, check_on_error
@@ -86,7 +86,7 @@ class Limiter:
         self._flows = Flows(
             naming,
             upkeep,
-            self._permit,
+            partial(Permit, self),
             clock=self._monotonic,
             group=self._store.cluster if group_by_slot is None else group_by_slot,
             outage=outage,
@@ -180,9 +180,6 @@ class Limiter:
         self._worker.after_fork()
         if renew := getattr(self._store, "after_fork", None):
             renew()
-
-    def _permit(self, id: str, wire_id: bytes, parts: Parts) -> Permit:
-        return Permit(self, id, wire_id, parts)
 
     def _run(self, flow: Flow[T]) -> T:
         if self._closed:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from pyslot.calls import Parts
 from pyslot.errors import InvalidLimit, StoreUnavailable, UsageError
@@ -26,14 +26,15 @@ OnError = Literal["keep", "refund"]
 class BasePermit:
     """One id, present in every gauge and window it was granted. `settle` and `refund` only record; `finish` sends."""
 
-    __slots__ = ("__weakref__", "_open", "figures", "id", "lost", "on_error", "parts", "started", "wire_id")
+    __slots__ = ("__weakref__", "_limiter", "_open", "figures", "id", "lost", "on_error", "parts", "started", "wire_id")
 
     id: str
     """The permit's name on the server."""
     lost: bool
     """True once a slot of it was found gone: its lease ended before it was renewed, or the server lost its data."""
 
-    def __init__(self, id: str, wire_id: bytes, parts: Parts) -> None:
+    def __init__(self, limiter: Any, id: str, wire_id: bytes, parts: Parts) -> None:  # noqa: ANN401  # Limiter or AsyncLimiter
+        self._limiter = limiter
         self.id = id
         self.wire_id = wire_id
         self.parts = parts
@@ -95,11 +96,9 @@ class BasePermit:
 class Permit(BasePermit):
     """A permit of `Limiter`. As a context manager it finishes when the block ends."""
 
-    __slots__ = ("_limiter",)
+    __slots__ = ()
 
-    def __init__(self, limiter: Limiter, id: str, wire_id: bytes, parts: Parts) -> None:
-        super().__init__(id, wire_id, parts)
-        self._limiter = limiter
+    _limiter: Limiter
 
     def finish(self) -> Outcome:
         """Give its slots back and settle its charges, once; a later call changes nothing and says `late`.
@@ -127,7 +126,7 @@ class Permit(BasePermit):
         if self._limiter._flows.foreign(self):
             return  # the block was entered in the process that forked this one, and ends there
         try:
-            self.finish()
+            self._limiter._run(self._limiter._flows.finish(self))
         except Exception as trouble:  # noqa: BLE001  # the work is done, and its result or its own exception matters more
             _not_finished(self, trouble)
 
@@ -135,11 +134,9 @@ class Permit(BasePermit):
 class AsyncPermit(BasePermit):
     """A permit of `AsyncLimiter`. As an asynchronous context manager it finishes when the block ends."""
 
-    __slots__ = ("_limiter",)
+    __slots__ = ()
 
-    def __init__(self, limiter: AsyncLimiter, id: str, wire_id: bytes, parts: Parts) -> None:
-        super().__init__(id, wire_id, parts)
-        self._limiter = limiter
+    _limiter: AsyncLimiter
 
     async def finish(self) -> Outcome:
         """Give its slots back and settle its charges, once; a later call changes nothing and says `late`.
@@ -170,7 +167,7 @@ class AsyncPermit(BasePermit):
         if self._limiter._flows.foreign(self):
             return  # the block was entered in the process that forked this one, and ends there
         try:
-            await self.finish()
+            await self._limiter._run(self._limiter._flows.finish(self))
         except Exception as trouble:  # noqa: BLE001  # the work is done, and its result or its own exception matters more
             _not_finished(self, trouble)
 

@@ -34,12 +34,12 @@ async def drive(
         while True:
             try:
                 reply: Sequence[int] = ()
-                if isinstance(step, Sleep):
-                    await sleep(step.seconds)
-                elif isinstance(step, Listen):
-                    await listen(step)
-                else:
+                if isinstance(step, Call):
                     reply = await run(step)
+                elif isinstance(step, Sleep):
+                    await sleep(step.seconds)
+                else:
+                    await listen(step)
             except BaseException as error:  # noqa: BLE001  # the flow must hear of a cancellation too; it raises again
                 step = flow.throw(error)
             else:

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 from pyslot.adapters.base import Store
 from pyslot.flows import Flow
 from pyslot.lines import Listen
+from pyslot.loader import Call
 from pyslot.renewer import Sleep, Upkeep
 
 log = logging.getLogger("pyslot")
@@ -32,12 +33,12 @@ def drive(
         while True:
             try:
                 reply: Sequence[int] = ()
-                if isinstance(step, Sleep):
-                    sleep(step.seconds)
-                elif isinstance(step, Listen):
-                    listen(step)
-                else:
+                if isinstance(step, Call):
                     reply = store.run(step)
+                elif isinstance(step, Sleep):
+                    sleep(step.seconds)
+                else:
+                    listen(step)
             except BaseException as error:  # noqa: BLE001  # the flow must hear of a cancellation too; it raises again
                 step = flow.throw(error)
             else:

@@ -85,14 +85,18 @@ async def settle() -> None:
 
 
 def start(coalescer: Coalescer, calls: Iterable[Call]) -> list[asyncio.Task[Sequence[int]]]:
-    return [asyncio.create_task(coalescer.run(call)) for call in calls]
+    return [asyncio.create_task(ask(coalescer, call)) for call in calls]
+
+
+async def ask(coalescer: Coalescer, call: Call) -> Sequence[int]:
+    return await coalescer.run(call)
 
 
 async def test_a_call_on_an_idle_limiter_is_sent_at_once() -> None:
     """Before the event loop turns once: nothing waits for company."""
     store = Airport()
-    running = Coalescer(store, 1).run(a_call(1))
-    running.send(None)
+    running = Coalescer(store, 1).run(a_call(1)).__await__()
+    next(running)
     assert store.sent == [[a_call(1)]]
     running.close()
 
@@ -257,15 +261,15 @@ async def test_the_deadline_is_each_callers_own() -> None:
     coalescer = Coalescer(store, 0.3)
     took: dict[int, float] = {}
 
-    async def ask(n: int, later: float) -> None:
+    async def wait(n: int, later: float) -> None:
         await asyncio.sleep(later)
         began = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"no answer within 0\.3 s"):
             await coalescer.run(a_call(n))
         took[n] = time.monotonic() - began
 
-    first = asyncio.create_task(coalescer.run(a_call(0)))
-    await asyncio.gather(*(ask(n, 0.05 * n) for n in range(1, 4)))
+    first = asyncio.create_task(ask(coalescer, a_call(0)))
+    await asyncio.gather(*(wait(n, 0.05 * n) for n in range(1, 4)))
     assert all(0.3 <= seconds < 0.55 for seconds in took.values()), took
     await store.land()
     assert await first == [0, 7]

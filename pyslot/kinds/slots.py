@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pyslot.keys import Naming, Wire, hash_slot, wire_limit
+from pyslot.keys import Naming, Wire, wire_limit
 from pyslot.kinds.checks import check_amount, check_bool, check_name, milliseconds
 from pyslot.policy import Local, Policy, check_policy
 
@@ -53,7 +53,7 @@ class Slots:
         if self._wire is not None and self._wire[0] is naming:
             return self._wire[1]
         key = naming.key(self.subject, self.tag, "s")
-        wire = Wire(key, hash_slot(key), (b"s", wire_limit(self.limit, self.enforce), b"%d" % self.lease_ms), b"s")
+        wire = Wire.make(key, (b"s", wire_limit(self.limit, self.enforce), b"%d" % self.lease_ms), b"s")
         naming.local = naming.local or isinstance(self.on_outage, Local)
         object.__setattr__(self, "_wire", (naming, wire))
         return wire

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from pyslot.keys import Naming, Wire, escape_meter, hash_slot, wire_limit
+from pyslot.keys import Naming, Wire, escape_meter, wire_limit
 from pyslot.kinds.checks import check_amount, check_bool, check_name, milliseconds
 from pyslot.policy import Local, Policy, check_policy
 
@@ -62,7 +62,7 @@ class Window:
             return self._wire[1]
         per = b"%d" % self.per_ms
         key = naming.key(self.subject, self.tag, "w", escape_meter(self.meter), per.decode())
-        wire = Wire(key, hash_slot(key), (b"w", wire_limit(self.limit, self.enforce), per), per)
+        wire = Wire.make(key, (b"w", wire_limit(self.limit, self.enforce), per), per)
         naming.local = naming.local or isinstance(self.on_outage, Local)
         object.__setattr__(self, "_wire", (naming, wire))
         return wire
