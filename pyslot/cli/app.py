@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,8 @@ def cli() -> None:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
+    # What a limiter would warn of is an error here, and said as one.
+    logging.getLogger("pyslot").addHandler(logging.NullHandler())
     try:
         status = cli.main(args, prog_name="pyslot", standalone_mode=False)
         sys.stdout.flush()

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pyslot.adapters.base import Store, open_store
-from pyslot.adapters.resp_tools import Node, Servers, servers
+from pyslot.adapters.resp_tools import Node, Servers, denied, servers
 from pyslot.calls import SCRIPTS
 from pyslot.cli import checks
 from pyslot.cli.checks import Finding, Info, Level
@@ -123,21 +123,21 @@ def _rights(store: Store, prefix: str, found: Servers) -> Iterator[Finding]:
     if not faults:
         yield Finding(Level.GOOD, "scripts", f"all {len(SCRIPTS)} run, and reply what they must")
         return
-    denied = [each for each in faults if re.search(r"NOPERM|no permissions|ACL failure", each.fault)]
+    barred = [each for each in faults if denied(StoreError(each.fault))]
     others: dict[str, list[str]] = {}
     for each in faults:
-        if each not in denied:
+        if each not in barred:
             others.setdefault(each.fault, []).append(each.script)
-    for fault, names in others.items():
-        yield Finding(Level.BAD, "scripts", f"{', '.join(names)}: {fault}", "see the scripts' contract, on errors")
-    if denied:
-        barred = ", ".join(each.script for each in denied)
+    for fault, scripts in others.items():
+        yield Finding(Level.BAD, "scripts", f"{', '.join(scripts)}: {fault}", "see the scripts' contract, on errors")
+    if barred:
+        names = ", ".join(each.script for each in barred)
         commands = sorted({word.lower() for script in SCRIPTS.values() for word in _commands(script.text)})
         rights = " ".join(f"+{word}" for word in ("eval", "evalsha", *commands))
         yield Finding(
             Level.BAD,
             "rights",
-            f"{_who(found.nodes[0])} may not run {barred}: {denied[0].fault}",
+            f"{_who(found.nodes[0])} may not run {names}: {barred[0].fault}",
             f"ACL SETUSER … ~{prefix}:* {rights}",
         )
 

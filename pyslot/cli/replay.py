@@ -6,6 +6,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from pyslot.adapters.base import open_store
 from pyslot.cli.screen import console, json_option, progress, waiting
-from pyslot.errors import UsageError
+from pyslot.errors import StoreUnavailable, UsageError
 from pyslot.kinds import Asked, Limit, Slots, Window
 from pyslot.limiter import Limiter
 from pyslot.replay.engine import Driven, Plan, Start, play
@@ -130,8 +131,9 @@ def _run(
                     if event.n % 64 == 0:
                         tick(event.n / len(traffic))
         finally:
-            for some in of.values():
-                limiter.reset(*some)
+            with suppress(StoreUnavailable):  # then that is the error to be told, or it is all in vain anyway
+                for some in of.values():
+                    limiter.reset(*some)
     store.close()
     return summary, len(of)
 
