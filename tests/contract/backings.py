@@ -43,6 +43,9 @@ class Backing(Protocol):
 
     def forget_scripts(self) -> None: ...
 
+    def clear(self) -> None:
+        """Forget all data and scripts."""
+
     def close(self) -> None: ...
 
 
@@ -96,6 +99,11 @@ class Served:
     def forget_scripts(self) -> None:
         for node in self.nodes:
             node.execute_command("SCRIPT FLUSH")
+
+    def clear(self) -> None:
+        for node in self.nodes:
+            node.execute_command("FLUSHALL")
+        self.forget_scripts()
 
     def commands(self) -> dict[str, int]:
         """How often each command has run, whether sent or called by a script."""
@@ -159,5 +167,8 @@ class Memory:
         self.store.model.data.pop(key, None)
 
     def forget_scripts(self) -> None: ...
+
+    def clear(self) -> None:
+        self.store.model.data.clear()
 
     def close(self) -> None: ...

@@ -3,13 +3,45 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from tests.conftest import GetCluster, GetServer
-from tests.contract.places import PLACES, Place
+from tests.contract.backings import AnyStore, Backing
+from tests.contract.places import PLACES, Place, Row, close
 
 
-@pytest.fixture(params=PLACES, ids=str)
-async def place(request: pytest.FixtureRequest, get_server: GetServer, get_cluster: GetCluster) -> AsyncIterator[Place]:
-    place = Place(request.param.backing(get_server, get_cluster), blocking=request.param.blocking)
+class Stores:
+    """The stores of the table, each opened once: a cluster's client takes its time."""
+
+    def __init__(self, servers: GetServer, clusters: GetCluster) -> None:
+        self._servers = servers
+        self._clusters = clusters
+        self._open: dict[Row, tuple[Backing, AnyStore]] = {}
+
+    def place(self, row: Row) -> Place:
+        """An empty place for a test."""
+        if row not in self._open:
+            backing = row.backing(self._servers, self._clusters)
+            self._open[row] = backing, backing.open(row.blocking)
+        backing, store = self._open[row]
+        backing.clear()
+        return Place(backing, blocking=row.blocking, store=store)
+
+    async def aclose(self) -> None:
+        for backing, store in self._open.values():
+            await close(store)
+            backing.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stores(_servers: GetServer, _clusters: GetCluster) -> AsyncIterator[Stores]:
+    stores = Stores(_servers, _clusters)
+    yield stores
+    await stores.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="session", params=PLACES, ids=str)
+async def place(request: pytest.FixtureRequest, stores: Stores) -> AsyncIterator[Place]:
+    place = stores.place(request.param)
     yield place
     await place.close()

@@ -32,6 +32,7 @@ class Row(NamedTuple):
         return "-".join(filter(None, (self.server, self.scheme, "sync" if self.blocking else "async")))
 
     def backing(self, get_server: GetNodes, get_cluster: GetNodes) -> Backing:
+        """What it keeps its data in."""
         if self.server == "memory":
             return Memory()
         cluster = "cluster" in self.scheme
@@ -153,10 +154,12 @@ class AsyncTap(Tap):
 class Place:
     """One store in one colour."""
 
-    def __init__(self, backing: Backing, *, blocking: bool) -> None:
+    def __init__(self, backing: Backing, *, blocking: bool, store: AnyStore | None = None) -> None:
+        """`store`: one over this backing, which others use after this place."""
         self.backing = backing
         self.blocking = blocking
-        self.store: AnyStore = backing.open(blocking)
+        self.store = store or backing.open(blocking)
+        self._shared = store is not None
         self.tap = (SyncTap if blocking else AsyncTap)(self.store, backing)
         self._limiters: list[Facade] = []
 
@@ -200,8 +203,14 @@ class Place:
     async def close(self) -> None:
         for limiter in self._limiters:
             await limiter.close()
-        if isinstance(self.store, AsyncStore):
-            await self.store.aclose()
-        else:
-            self.store.close()
+        if self._shared:
+            return
+        await close(self.store)
         self.backing.close()
+
+
+async def close(store: AnyStore) -> None:
+    if isinstance(store, AsyncStore):
+        await store.aclose()
+    else:
+        store.close()

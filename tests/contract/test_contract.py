@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.contract.admission import Admission
 from tests.contract.clocks import Clocks
 from tests.contract.groups import Groups
 from tests.contract.library import Library
 from tests.contract.scripts import Scripts
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class TestAdmission(Admission):
