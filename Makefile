@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test lint scripts bench clean
+.PHONY: demo test lint scripts bench chaos chaos-short clean
 
 demo: $(VENV)/stamp
 	$(RUN) -m pyslot.demo
@@ -17,6 +17,13 @@ lint: $(VENV)/stamp
 
 scripts: $(VENV)/stamp
 	$(RUN) tools/build_scripts.py
+
+# A million operations among faults: about ten minutes. The short form, about one, is part of the tests.
+chaos: $(VENV)/stamp
+	$(RUN) -m tests.chaos --seconds 600
+
+chaos-short: $(VENV)/stamp
+	$(RUN) -m tests.chaos --seconds 24
 
 bench: $(VENV)/stamp
 	$(RUN) -m bench

@@ -48,6 +48,7 @@ _CONNECTING = " connecting to "
 _NOT_AN_OUTAGE = ("same key slot", "not enabled", "argument", "querystring")
 """Parts of what the cluster clients say of a call or a set-up that can't work, under the class of an outage."""
 _GAUGE, _WINDOW = b":s", b":w:"
+_TORN = (AttributeError, KeyError, IndexError)
 _LONGEST_PAUSE = 0.1
 """Seconds between two tries while a trouble may pass; the first follow each other in milliseconds."""
 _TYPES = {_GAUGE: "zset", _WINDOW: "hash"}
@@ -57,6 +58,7 @@ class ErrorTable:
     """The classes of one client library, in the order in which they are asked."""
 
     def __init__(self, exceptions: Any, cluster_exception: type[Exception]) -> None:  # noqa: ANN401 - a module
+        self._library = cluster_exception.__module__.partition(".")[0]
         self._cluster = cluster_exception
         self._response = exceptions.ResponseError
         self._rows: tuple[tuple[type[Exception], Verdict], ...] = (
@@ -87,7 +89,19 @@ class ErrorTable:
         if isinstance(error, self._response):
             wrapped = _WRAPPED.match(text)
             return _CODES.get(wrapped[1] if wrapped else text.partition(" ")[0], Verdict.DECLINED)
-        return None
+        return Verdict.AWAY if self._torn(error) else None
+
+    def _torn(self, error: Exception) -> bool:
+        """True where a client found a connection or a node gone between two of its own steps.
+
+        Seen while masters die: both libraries then look up what another task or thread has just removed.
+        """
+        if not isinstance(error, _TORN) or (trace := error.__traceback__) is None:
+            return False
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        where = str(trace.tb_frame.f_globals.get("__name__"))
+        return where.startswith(f"{self._library}.") and where.endswith((".cluster", ".connection"))
 
 
 class WrongType(Exception):

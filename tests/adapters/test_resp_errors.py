@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import redis
 import valkey
+import valkey.cluster
 from redis.exceptions import ClusterDownError, RedisClusterException, SlotNotCoveredError
 
 from pyslot.adapters import redis as redis_adapter
@@ -60,3 +63,15 @@ def test_classes_come_before_texts(error: Exception, verdict: Verdict | None) ->
 
 def test_another_librarys_errors_are_bugs() -> None:
     assert REDIS.judge(valkey.ConnectionError("x")) is None
+
+
+def test_what_a_client_loses_between_two_of_its_own_steps_is_an_outage_and_a_bug_is_not() -> None:
+    """A node that dies leaves None where another task still looks for a connection."""
+    look: Any = valkey.cluster.ValkeyCluster.get_valkey_connection
+    with pytest.raises(AttributeError) as torn:
+        look(None, None)
+    assert valkey_adapter.LIBRARY.table.judge(torn.value) is Verdict.AWAY
+    nothing: Any = None
+    with pytest.raises(AttributeError) as bug:
+        nothing.split()
+    assert valkey_adapter.LIBRARY.table.judge(bug.value) is None
