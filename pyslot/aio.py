@@ -15,8 +15,9 @@ from pyslot import forks, thread
 from pyslot.adapters.base import AsyncStore, Store, open_async_store
 from pyslot.coalesce import Coalescer
 from pyslot.decision import Decision, Status
+from pyslot.ends import Flow
 from pyslot.errors import UsageError
-from pyslot.flows import Flow, Flows, check_deadline, check_on_error
+from pyslot.flows import Flows, check_deadline, check_on_error
 from pyslot.hooks import Hooks, guarded
 from pyslot.incidents import Incidents
 from pyslot.keys import Naming

@@ -6,15 +6,16 @@ One logic for both colours, after the habit of sans-I/O libraries: `Limiter` dri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import uniform
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import cast
 from weakref import WeakValueDictionary
 
-from pyslot import calls, token
+from pyslot import calls
 from pyslot.calls import Answer, Part, Parts
 from pyslot.cleanup import Why
-from pyslot.decision import Decision, Outcome, Status, outcome, status_of
+from pyslot.decision import Decision
+from pyslot.ends import Ends, Flow, P, T
 from pyslot.errors import InvalidLimit, PyslotError, StoreBusy, StoreError, StoreSkipped, StoreUnavailable, UsageError
 from pyslot.hooks import Guarded
 from pyslot.ids import check_id, encode_id, new_id
@@ -23,13 +24,8 @@ from pyslot.kinds import Asked, Slots
 from pyslot.lines import Bell, Lines, Listen, Place
 from pyslot.loader import Call
 from pyslot.outage import LONGEST_PAUSE, Outage
-from pyslot.permit import BasePermit, OnError
-from pyslot.policy import Local
+from pyslot.permit import OnError
 from pyslot.renewer import Sleep, Upkeep
-
-T = TypeVar("T")
-P = TypeVar("P", bound=BasePermit)
-Flow: TypeAlias = Generator[Call | Sleep | Listen, Sequence[int], T]
 
 LONGEST_SLEEP = 1.0
 """Seconds a waiter sleeps at most before it asks again: room may come early, from a refund or a settled estimate."""
@@ -38,7 +34,7 @@ REMEMBERED = 10_000
 """Recent refusals kept for the look, at most."""
 
 
-class Flows(Generic[P]):
+class Flows(Ends[P]):
     """The flows of one limiter, and what it remembers between them."""
 
     def __init__(
@@ -53,19 +49,17 @@ class Flows(Generic[P]):
         hooks: Guarded | None,
         make_bell: Callable[[], Bell],
     ) -> None:
-        self.naming = naming
-        self.upkeep = upkeep
-        self._make_permit = make_permit
-        self._clock = clock
-        self._group = group
-        self._outage = outage
-        naming.local = naming.local or isinstance(outage.policy, Local)
+        super().__init__(
+            naming, upkeep, make_permit, clock=clock, group=group, outage=outage, hooks=hooks, make_bell=make_bell
+        )
         self._named: WeakValueDictionary[bytes, P] = WeakValueDictionary()
         """Permits under ids that callers chose: those may be asked for again."""
-        self._hooks = hooks
-        self._make_bell = make_bell
-        self._lines = Lines(make_bell)
         self._refused_until: dict[bytes, float] = {}
+
+    def after_fork(self) -> None:
+        """In a child nobody waits yet, and ids are asked for anew."""
+        self._lines = Lines(self._make_bell)
+        self._named = WeakValueDictionary()
 
     # Admission
 
@@ -169,14 +163,6 @@ class Flows(Generic[P]):
         if not decision and not decision.refused_by:
             decision.set_retry_after(LONGEST_PAUSE)  # by then the server has been probed again
         return decision
-
-    def _check(self, parts: Parts) -> None:
-        if self._outage.troubled:
-            self._outage.check(parts[0])
-
-    def _failed(self, parts: Parts, error: BaseException) -> None:
-        if isinstance(error, StoreUnavailable) and self._outage.failed(parts[0], error):
-            self.upkeep.wake()
 
     def _pause(self, refusal: Decision[P], retry_after: float, left: float, place: Place | None) -> Flow[None]:
         """Wait as long as told; a caller who is not the first in line has that before it."""
@@ -282,15 +268,6 @@ class Flows(Generic[P]):
         self._remember(refusals)
         return refusals
 
-    def _ask(self, parts: Parts, call: Call) -> Flow[Sequence[int]]:
-        """A call that takes nothing."""
-        try:
-            self._check(parts)
-            return (yield call)
-        except StoreUnavailable as error:
-            self._failed(parts, error)
-            raise
-
     def _undo(self, answers: list[Answer], wire_id: bytes) -> list[tuple[Parts, Call]]:
         """The calls that take back what was taken, the last one first."""
         parts = [calls.taken(answer) for answer in reversed(answers)]
@@ -315,11 +292,6 @@ class Flows(Generic[P]):
         permit = self._named.get(wire_id)
         return permit is not None and permit.is_open and set(group) <= set(permit.parts)
 
-    def _groups(self, parts: Parts) -> Sequence[Parts]:
-        if self._group and len(parts) > 1:
-            return calls.grouped(parts)
-        return (parts,) if parts else ()
-
     # What was refused lately
 
     def _refused_lately(self, parts: Parts) -> bool:
@@ -342,140 +314,6 @@ class Flows(Generic[P]):
 
     def _slot_wait(self, part: Part, used: int, reset_ms: int) -> float:
         return self.upkeep.slot_wait(part, used, reset_ms / 1000)
-
-    # The end of a permit
-
-    def finish(self, permit: BasePermit) -> Flow[Outcome]:
-        """Give slots back and settle charges; what can't be sent now is sent later, and the error raised."""
-        if self.foreign(permit):
-            raise UsageError(
-                f"permit {permit.id} belongs to the process that forked this one: "
-                "it finishes there, or is detached there and adopted here"
-            )
-        pending = self._end(permit)
-        if permit.wire_id in self.upkeep.backlog.queues and self.upkeep.backlog.waiting(permit.wire_id, Why.JOIN):
-            # Granted without the server, which has not heard of it yet and will be told the whole story.
-            self._later(permit, pending)
-            kinds = {part.wire.span == b"s" for part in permit.parts}
-            return Outcome(True in kinds and bool(pending), False in kinds and bool(pending), not pending)
-        released = settled = bool(pending)
-        late = not pending and bool(permit.parts)
-        slots = windows = 0
-        for at, (group, call) in enumerate(pending):
-            try:
-                if self._outage.troubled:
-                    self._outage.check(group[0])
-                reply = yield call
-            except BaseException as error:
-                # What the server declined once it would decline again.
-                self._later(permit, pending[at + isinstance(error, StoreError) :])
-                self._failed(group, error)
-                if not isinstance(error, StoreUnavailable) or self._outage.raises(permit.parts):
-                    raise
-                return Outcome(released=False, settled=False, late=False)
-            for part, held in zip(group, reply[1:], strict=True):
-                if part.wire.span == b"s":
-                    slots += 1
-                    released = released and bool(held)
-                    self._lines.freed(part.wire.key)
-                else:
-                    windows += 1
-                    settled = settled and bool(held)
-                late = late or not held
-        ended = outcome(released and slots > 0, settled and windows > 0, late)
-        if self._hooks and pending:
-            self._hooks.settle(permit, ended, self._clock() - permit.started)
-        return ended
-
-    def _hold(self, permit: BasePermit, started: float) -> None:
-        permit.started = started
-        for part in permit.parts:
-            if part.wire.span == b"s":
-                self.upkeep.hold(permit, part)
-
-    def _let_go(self, permit: BasePermit) -> bool:
-        """Take a permit out of the hands of this limiter; False where that was done before."""
-        if not permit.close():
-            return False
-        at = self._clock()
-        for part in permit.parts:
-            if part.wire.span == b"s":
-                self.upkeep.drop(permit.id, part.wire.key, at)
-        return True
-
-    def _end(self, permit: BasePermit) -> list[tuple[Parts, Call]]:
-        """What is to be sent for a permit that ends, once."""
-        if not self._let_go(permit):
-            return []
-        if self.naming.local:
-            for part in permit.parts:
-                if (units := permit.figures.get(part.wire.key)) is not None:
-                    self._outage.settled(part, units)
-        return [(group, calls.finish(group, permit.wire_id, permit.figures)) for group in self._groups(permit.parts)]
-
-    def finish_later(self, permit: BasePermit) -> None:
-        """Finish in the background: for a task that is being cancelled and must not wait for anything."""
-        if not self.foreign(permit):
-            self._later(permit, self._end(permit))
-
-    def _later(self, permit: BasePermit, pending: list[tuple[Parts, Call]]) -> None:
-        for group, call in pending:
-            self.upkeep.later(permit.wire_id, Why.END, group, call)
-
-    def after_fork(self) -> None:
-        """In a child nobody waits yet, and ids are asked for anew."""
-        self._lines = Lines(self._make_bell)
-        self._named = WeakValueDictionary()
-
-    def foreign(self, permit: BasePermit) -> bool:
-        """True for a permit of the process that forked this one: it is that process's to finish."""
-        return 0.0 < permit.started < self.upkeep.forked
-
-    def handle(self, id: str, asked: Iterable[Asked]) -> P:
-        """A permit by its id alone, to settle and finish it from anywhere. It is not renewed here."""
-        parts = calls.parts_of(asked, self.naming, charged=False)
-        return self._make_permit(check_id(id), encode_id(id), parts)
-
-    def detach(self, permit: BasePermit) -> bytes:
-        """Let go of a permit; the token says all another process needs."""
-        if self.foreign(permit):
-            raise UsageError(f"permit {permit.id} belongs to the process that forked this one: detach it there")
-        held = self._clock() - permit.started if permit.started else 0.0  # since when a handle is held is not known
-        self._let_go(permit)
-        limits = [(part.limit, permit.figures.get(part.wire.key)) for part in permit.parts]
-        return token.pack(self.naming, permit.id, held, limits)
-
-    def adopt(self, data: bytes) -> P:
-        """Take over a permit that another limiter let go: from now on it is renewed and finished here."""
-        id, held, limits = token.unpack(self.naming, data)
-        permit = self.handle(id, [limit for limit, _ in limits])
-        permit.figures.update({limit.wire(self.naming).key: units for limit, units in limits if units is not None})
-        self._hold(permit, self._clock() - held)
-        return permit
-
-    # Looking and forgetting
-
-    def peek(self, asked: Iterable[Asked]) -> Flow[tuple[Status, ...]]:
-        parts = calls.parts_of(asked, self.naming, charged=False)
-        figures: dict[bytes, tuple[int, int]] = {}
-        for group in self._groups(parts):
-            reply = yield from self._ask(group, calls.peek(group))
-            figures |= zip((part.wire.key for part in group), zip(reply[::2], reply[1::2], strict=True), strict=True)
-        statuses = []
-        for limit, units, wire in parts:
-            used, reset = figures[wire.key]
-            statuses.append(status_of(limit, used, reset, limit.limit is not None and used + units > limit.limit))
-        return tuple(statuses)
-
-    def count(self, slots: Slots) -> Flow[int]:
-        parts = calls.parts_of((slots,), self.naming, charged=False)
-        if not isinstance(slots, Slots):
-            raise InvalidLimit(f"only slots can be counted, peek shows a window: {slots!r}")
-        return (yield from self._ask(parts, calls.count(parts)))[0]
-
-    def reset(self, asked: Iterable[Asked]) -> Flow[None]:
-        for group in self._groups(calls.parts_of(asked, self.naming, charged=False)):
-            yield from self._ask(group, calls.reset(group))
 
 
 def _check_wait(wait: float) -> float:

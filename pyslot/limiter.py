@@ -14,8 +14,9 @@ from typing import Self, TypeVar
 from pyslot import forks
 from pyslot.adapters.base import open_store
 from pyslot.decision import Decision, Status
+from pyslot.ends import Flow
 from pyslot.errors import UsageError
-from pyslot.flows import Flow, Flows, check_deadline, check_on_error
+from pyslot.flows import Flows, check_deadline, check_on_error
 from pyslot.hooks import Hooks, guarded
 from pyslot.incidents import Incidents
 from pyslot.keys import Naming

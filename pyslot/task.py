@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TypeAlias, TypeVar, cast
 
-from pyslot.flows import Flow
+from pyslot.ends import Flow
 from pyslot.lines import Listen
 from pyslot.loader import Call
 from pyslot.renewer import Sleep, Upkeep

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 from pyslot.adapters.base import Store
-from pyslot.flows import Flow
+from pyslot.ends import Flow
 from pyslot.lines import Listen
 from pyslot.loader import Call
 from pyslot.renewer import Sleep, Upkeep

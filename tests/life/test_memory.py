@@ -86,6 +86,7 @@ end
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("server_name", ["redis-8.2", "valkey-9.1"])
 def test_a_window_of_a_million_entries_rolls_without_holding_the_server(
     private_server: PrivateServer, server_name: str

@@ -81,6 +81,11 @@ def test_the_minimal_user_can_do_all_there_is(private_server: PrivateServer, nam
         other.try_acquire(SLOTS)
 
 
+def test_the_documented_user_is_the_one_that_is_tested() -> None:
+    page = Path(__file__).parents[2] / "docs" / "operations.md"
+    assert f"ACL SETUSER pyslot on >a-password ~pyslot:* {' '.join(MINIMAL)}\n" in page.read_text("utf-8")
+
+
 @pytest.mark.parametrize("command", [word for word in MINIMAL if word.startswith("+") and word != "+type"])
 def test_the_minimal_user_has_nothing_to_spare(get_server: GetServer, command: str) -> None:
     server = get_server("valkey-9.1")
