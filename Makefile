@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test lint scripts bench chaos chaos-short clean
+.PHONY: demo test lint docs pictures scripts bench chaos chaos-short clean
 
 demo: $(VENV)/stamp
 	$(RUN) -m pyslot.demo
@@ -14,6 +14,12 @@ lint: $(VENV)/stamp
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy --strict -p pyslot -p tests
+
+docs: $(VENV)/stamp
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
+
+pictures: $(VENV)/stamp
+	$(RUN) tools/draw_docs.py
 
 scripts: $(VENV)/stamp
 	$(RUN) tools/build_scripts.py
@@ -29,7 +35,7 @@ bench: $(VENV)/stamp
 	$(RUN) -m bench
 
 clean:
-	rm -rf $(VENV) .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist build
+	rm -rf $(VENV) site .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Last is the stamp: an environment that was left half made is made again. The copies of adapters/ and scripts/ go,

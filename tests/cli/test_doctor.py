@@ -72,11 +72,11 @@ def test_hashed_and_plain_names_of_different_subjects_are_to_look_at(private_ser
 
 @pytest.mark.parametrize("name", ["redis-6.2", "valkey-9.1"])
 def test_a_user_who_lacks_a_right_is_told_which_and_what_to_grant(
-    name: str, private_server: PrivateServer, pipe: Pipe
+    name: str, private_server: PrivateServer, call: Pipe
 ) -> None:
     server = private_server(name)
     server.command("ACL", "SETUSER", "app", "on", ">secret", "~pyslot:*", "+@all", "-zadd", "-config")
-    done = pipe("doctor", f"redis://app:secret@{server.address}", "--json")
+    done = call("doctor", f"redis://app:secret@{server.address}", "--json")
     rows = {row["what"]: row for row in json.loads(done.stdout)}
     assert rows["rights"]["level"] == "bad"
     assert "acquire" in rows["rights"]["said"]
@@ -85,11 +85,11 @@ def test_a_user_who_lacks_a_right_is_told_which_and_what_to_grant(
     # What it advises is enough.
     granted = rows["rights"]["advice"].removeprefix("ACL SETUSER … ").split()
     server.command("ACL", "SETUSER", "app", "reset", "on", ">secret", *granted)
-    again = pipe("scripts", "verify", f"redis://app:secret@{server.address}")
+    again = call("scripts", "verify", f"redis://app:secret@{server.address}")
     assert again.returncode == 0, again.stdout + again.stderr
     assert "not told" in again.stdout
     # Who may do no more than that can't see the figures, and is told so.
-    rest = pipe("doctor", f"redis://app:secret@{server.address}", "--json")
+    rest = call("doctor", f"redis://app:secret@{server.address}", "--json")
     assert levels(rest.stdout) | {"EVALSHA": ""} == {
         "reach": "good",
         "here": "good",
