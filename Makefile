@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test lint docs pictures scripts bench chaos chaos-short clean
+.PHONY: demo test lint docs pictures scripts bench bench-full bench-bars bench-litellm chaos chaos-short clean
 
 demo: $(VENV)/stamp
 	$(RUN) -m pyslot.demo
@@ -31,11 +31,31 @@ chaos: $(VENV)/stamp
 chaos-short: $(VENV)/stamp
 	$(RUN) -m tests.chaos --seconds 24
 
-bench: $(VENV)/stamp
+# Peers are installed for these alone. LiteLLM stays in an environment of its own, for it pins much of what it needs.
+bench: $(VENV)/bench
 	$(RUN) -m bench
 
+bench-full: $(VENV)/bench bench-litellm
+	$(RUN) -m bench.bars || echo "going on: the report says which bars were missed"
+	$(RUN) -m bench --full
+
+bench-bars: $(VENV)/bench bench-litellm
+	$(RUN) -m bench.bars
+
+bench-litellm: .venv-litellm/stamp
+
+$(VENV)/bench: $(VENV)/stamp
+	$(RUN) -m pip install -q --group bench
+	touch $@
+
+.venv-litellm/stamp: bench/beside.py
+	rm -rf .venv-litellm
+	$(PYTHON) -m venv .venv-litellm
+	.venv-litellm/bin/python -m pip install -q "$$(sed -n 's/^PIN = "\(.*\)"$$/\1/p' bench/beside.py)"
+	touch $@
+
 clean:
-	rm -rf $(VENV) site .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist build
+	rm -rf $(VENV) .venv-litellm site .servers .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Last is the stamp: an environment that was left half made is made again. The copies of adapters/ and scripts/ go,

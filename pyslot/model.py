@@ -77,6 +77,10 @@ class _State:
         self.used = self.reset = 0
         self.moved = False
 
+    def rule(self, limit: bytes) -> None:
+        self.observed = limit[:1] == b"~"
+        self.limit = inf if limit in (b"-", b"~-") else int(limit[1:] if self.observed else limit)
+
 
 class _Slots(_State):
     """One gauge within one call."""
@@ -142,6 +146,9 @@ class _Window(_State):
         return 0
 
 
+_KINDS: dict[bytes, type[_Slots | _Window]] = {b"s": _Slots, b"w": _Window}
+
+
 class Model:
     """Every script of layout 1 over data in memory.
 
@@ -196,28 +203,18 @@ class Model:
         return self._decide(states, args[1], args[2 : 2 + 2 * len(keys) : 2], args[2 + 2 * len(keys) :])
 
     def _admit(self, keys: Sequence[bytes], args: Args) -> list[int]:
-        kinds: dict[bytes, type[_Slots | _Window]] = {b"s": _Slots, b"w": _Window}
-        states = [kinds[args[2 + 3 * k]](self, key, int(args[4 + 3 * k])) for k, key in enumerate(keys)]
+        states = [_KINDS[args[2 + 3 * k]](self, key, int(args[4 + 3 * k])) for k, key in enumerate(keys)]
         return self._decide(states, args[1], args[3 : 3 + 3 * len(keys) : 3], args[2 + 3 * len(keys) :])
 
     def _decide(self, states: Sequence[_Slots | _Window], mode: bytes, limits: Args, permits: Args) -> list[int]:
+        stride = 1
         for state, limit in zip(states, limits, strict=True):
-            state.observed = limit[:1] == b"~"
-            state.limit = inf if limit in (b"-", b"~-") else int(limit.removeprefix(b"~"))
-        stride = 1 + sum(isinstance(state, _Window) for state in states)
+            state.rule(limit)
+            stride += isinstance(state, _Window)
         reply: list[int] = []
         for at in self._permits(permits, stride):
-            id, column = permits[at], at
-            verdicts, costs = [], []
-            for state in states:
-                cost = 1
-                if isinstance(state, _Window):
-                    column += 1
-                    cost = int(permits[column])
-                costs.append(cost)
-                verdicts.append(HELD if state.holds(id) else _judge(state, cost, mode))
-            refused = FULL in verdicts or NEVER in verdicts
-            status = 0 if refused else 2 if all(verdict == HELD for verdict in verdicts) else 1
+            id = permits[at]
+            status, verdicts, costs = _judged(states, permits, at, mode)
             reply.append(status)
             for state, verdict, cost in zip(states, verdicts, costs, strict=True):
                 if status == 1 and verdict != HELD:
@@ -306,6 +303,24 @@ class Model:
                 f"ERR pyslot: expected 1 to {BATCH} permits of {stride} arguments each, got {len(permits)} arguments"
             )
         return range(0, len(permits), stride)
+
+
+def _judged(
+    states: Sequence[_Slots | _Window], permits: Args, at: int, mode: bytes
+) -> tuple[int, list[int], list[int]]:
+    """One permit's status, and for each key the verdict and the cost."""
+    verdicts, costs, status, column = [], [], 2, at
+    for state in states:
+        cost, verdict = 1, HELD
+        if isinstance(state, _Window):
+            column += 1
+            cost = int(permits[column])
+        if not state.holds(permits[at]):
+            verdict = _judge(state, cost, mode)
+            status = 0 if verdict in (FULL, NEVER) else min(status, 1)
+        costs.append(cost)
+        verdicts.append(verdict)
+    return status, verdicts, costs
 
 
 def _judge(state: _State, cost: int, mode: bytes) -> int:

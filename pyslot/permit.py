@@ -70,11 +70,11 @@ class BasePermit:
     def _record(self, window: Window, units: int) -> None:
         if not self._open:
             raise UsageError(f"permit {self.id} has finished: settle and refund come before finish")
+        # By its key, not by identity: a configuration that was loaded anew settles just as well.
+        key = window.wire(self._limiter._flows.naming).key
         for part in self.parts:
-            # By what makes the key, not by identity: a configuration that was loaded anew settles just as well.
-            limit = part.limit
-            if isinstance(limit, Window) and limit.name == window.name:
-                self.figures[part.wire.key] = units
+            if part.wire.key == key:
+                self.figures[key] = units
                 return
         raise InvalidLimit(f"permit {self.id} holds no charge in {window!r}")
 

@@ -1,0 +1,102 @@
+"""LiteLLM's own rate limiter under load; run by `bench.beside` with the Python of an environment that has litellm.
+
+Reads one JSON command a line ({"what": "slot", "tasks": 64, "seconds": 1}) and answers with one JSON line.
+"""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+import uuid
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network for prices
+
+import litellm.proxy.hooks.parallel_request_limiter_v3 as v3
+from litellm.caching.caching import DualCache
+from litellm.caching.redis_cache import RedisCache
+from litellm.proxy.utils import InternalUsageCache
+
+MUCH = 10**9
+
+
+class Load:
+    """The limiter as the proxy wires it: a Redis cache behind an in-memory one."""
+
+    def __init__(self, port: int) -> None:
+        cache = RedisCache(host="127.0.0.1", port=port)
+        self.limiter = v3._PROXY_MaxParallelRequestsHandler_v3(InternalUsageCache(DualCache(redis_cache=cache)))
+
+    async def slot(self) -> None:
+        """One slot of one key, acquired and released."""
+        id = uuid.uuid4().hex
+        answer = await self.limiter.should_rate_limit([self._limits("api_key", "hot", slots=MUCH)], parallel_slot_id=id)
+        assert answer["overall_code"] == "OK", answer
+        await self.limiter._release_parallel_request_slots({"slot_id": id, "counter_keys": [_gauge("api_key", "hot")]})
+
+    async def gateway(self) -> None:
+        """What the proxy does for slots, requests and tokens of four subjects: check, reserve, settle."""
+        who = [("api_key", zipf(500)), ("team", zipf(50)), ("user", zipf(500)), ("model_per_team", zipf(5))]
+        limits = [self._limits(kind, f"{kind}{n}", slots=MUCH, requests=MUCH, tokens=MUCH) for kind, n in who]
+        id = uuid.uuid4().hex
+        answer = await self.limiter.should_rate_limit(limits, skip_tpm_check=True, parallel_slot_id=id)
+        assert answer["overall_code"] == "OK", answer
+        answer = await self.limiter.reserve_tpm_tokens(limits, 1_000)
+        assert answer["overall_code"] == "OK", answer
+        names = [(limit["key"], limit["value"]) for limit in limits]
+        await self.limiter.async_increment_tokens_with_ttl_preservation(
+            self.limiter._build_reservation_aware_tpm_ops(
+                targets=tuple(names), reserved_scopes=frozenset(names), actual_tokens=700, reserved_tokens=1_000
+            )
+        )
+        await self.limiter._release_parallel_request_slots(
+            {"slot_id": id, "counter_keys": [_gauge(key, value) for key, value in names]}
+        )
+
+    def _limits(self, key, value, *, slots=None, requests=None, tokens=None):  # noqa: ANN001, ANN202  # theirs
+        rules = {"max_parallel_requests": slots, "requests_per_unit": requests, "tokens_per_unit": tokens}
+        return {"key": key, "value": value, "rate_limit": {k: v for k, v in rules.items() if v} | {"window_size": 60}}
+
+
+def _gauge(key: str, value: str) -> str:
+    return f"{{{key}:{value}}}:max_parallel_requests"
+
+
+def zipf(n: int) -> int:
+    return min(int(random.paretovariate(1.0)), n)
+
+
+async def load(step, tasks: int, seconds: float) -> dict[str, float]:  # noqa: ANN001  # a coroutine function
+    waits: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def work() -> None:
+        while (began := time.perf_counter()) < end:
+            await step()
+            waits.append(time.perf_counter() - began)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(tasks)))
+    took = time.perf_counter() - began
+    waits.sort()
+    return {"rate": len(waits) / took, "p50": waits[len(waits) // 2], "p99": waits[len(waits) * 99 // 100]}
+
+
+def scripts() -> dict[str, str]:
+    return {"acquire": v3.PARALLEL_ACQUIRE_SCRIPT, "release": v3.PARALLEL_RELEASE_SCRIPT}
+
+
+async def main() -> None:
+    made = Load(int(sys.argv[1]))
+    for line in iter(sys.stdin.readline, ""):
+        asked = json.loads(line)
+        if asked["what"] == "scripts":
+            answer: object = scripts()
+        else:
+            answer = await load(getattr(made, asked["what"]), asked["tasks"], asked["seconds"])
+        print("ANSWER", json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
