@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -76,7 +77,7 @@ async def target(way: Way, port: int) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def limiter(way: Way, port: int, **options: Any) -> AsyncIterator[Facade]:  # noqa: ANN401 - of either limiter
-    """A limiter that repeats an undo soon, so that tests need not wait for seconds."""
+    """A limiter on a server behind a proxy, or on one by itself."""
     async with target(way, port) as client:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # patience may exceed the deadline here
@@ -86,3 +87,10 @@ async def limiter(way: Way, port: int, **options: Any) -> AsyncIterator[Facade]:
             yield facade
         finally:
             await facade.close()
+
+
+async def call(facade: Facade, work: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what the call gives
+    """A limiter's call, without holding up this loop."""
+    if isinstance(facade.limiter, AsyncLimiter):
+        return await work(facade.limiter)
+    return await asyncio.to_thread(work, facade.limiter)

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pyslot import AsyncLimiter, Slots, StoreUnavailable, Window
+from pyslot import Slots, StoreUnavailable, Window
 from pyslot.keys import hash_slot
 from tests.contract.backings import Served
 from tests.contract.facade import Facade
-from tests.proof.clients import WAYS, Way, limiter
+from tests.proof.clients import WAYS, Way, call, limiter
 from tests.servers.process import Server
 from tests.servers.proxy import Do, Proxy, is_script
 
@@ -38,13 +38,6 @@ survived = pytest.mark.parametrize(("way", "fault"), SURVIVED, ids=str)
 
 def undo_soon(facade: Facade, seconds: float = SOON) -> None:
     facade.limiter._flows.upkeep.backlog._again_after = seconds
-
-
-async def call(facade: Facade, work: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what the call gives
-    """A limiter's call, without holding up this loop."""
-    if isinstance(facade.limiter, AsyncLimiter):
-        return await work(facade.limiter)
-    return await asyncio.to_thread(work, facade.limiter)
 
 
 async def until(done: Callable[[], Awaitable[bool] | bool], seconds: float = 10) -> None:
