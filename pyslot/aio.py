@@ -61,21 +61,24 @@ class AsyncLimiter:
         threaded: bool = False,
     ) -> None:
         """
-        target: a store URL such as "redis://localhost:6379", or an asyncio client of redis-py or valkey-py. A client
-            that is passed in stays as it is and is never closed.
-        prefix: what every key starts with.
-        hash_names: store the SHA-256 of subjects in place of the subjects, where those are secrets.
-        group_by_slot: send one call for each hash slot; None does so on a cluster. True is for proxies in front of one.
-        deadline: seconds within which each call on the server has answered or failed.
-        on_outage: what to do when the server can't be reached: "raise", "closed", "open" or `Local(share)`.
-        on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing; or a function
-            that is told of each such permit, in the task that renews leases, and returns one of the two.
-        hooks: who is told what happens here, for logs and metrics.
-        coalesce: calls that wait for the server together travel together. False sends each by itself, for debugging.
-        breaker: after a call without an answer don't ask that server again until it has answered a probe. False asks
-            every time, which costs the deadline every time.
-        threaded: renew leases in a thread, over connections of its own, for loops that may be blocked for as long as a
-            third of a lease. Needs a URL.
+        Args:
+            target: a store URL such as "redis://localhost:6379", or an asyncio client of redis-py or valkey-py. A
+                client that is passed in stays as it is and is never closed.
+            prefix: what every key starts with.
+            hash_names: store the SHA-256 of subjects in place of the subjects, where those are secrets.
+            group_by_slot: send one call for each hash slot; None does so on a cluster. True is for proxies in front of
+                one.
+            deadline: seconds within which each call on the server has answered or failed.
+            on_outage: what to do when the server can't be reached: "raise", "closed", "open" or `Local(share)`.
+            on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing; or a
+                function that is told of each such permit, in the task that renews leases, and returns one of the two.
+            hooks: who is told what happens here, for logs and metrics.
+            coalesce: calls that wait for the server together travel together. False sends each by itself, for
+                debugging.
+            breaker: after a call without an answer don't ask that server again until it has answered a probe. False
+                asks every time, which costs the deadline every time.
+            threaded: renew leases in a thread, over connections of its own, for loops that may be blocked for as long
+                as a third of a lease. Needs a URL.
         """
         naming = Naming(prefix, hash_names=hash_names)
         listening = guarded(hooks)

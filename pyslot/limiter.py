@@ -58,18 +58,20 @@ class Limiter:
         breaker: bool = True,
     ) -> None:
         """
-        target: a store URL such as "redis://localhost:6379", or a synchronous redis-py or valkey-py client. A client
-            that is passed in stays as it is and is never closed.
-        prefix: what every key starts with.
-        hash_names: store the SHA-256 of subjects in place of the subjects, where those are secrets.
-        group_by_slot: send one call for each hash slot; None does so on a cluster. True is for proxies in front of one.
-        deadline: seconds within which each call on the server has answered or failed.
-        on_outage: what to do when the server can't be reached: "raise", "closed", "open" or `Local(share)`.
-        on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing; or a function
-            that is told of each such permit, in the thread that renews leases, and returns one of the two.
-        hooks: who is told what happens here, for logs and metrics.
-        breaker: after a call without an answer don't ask that server again until it has answered a probe. False asks
-            every time, which costs the deadline every time.
+        Args:
+            target: a store URL such as "redis://localhost:6379", or a synchronous redis-py or valkey-py client. A
+                client that is passed in stays as it is and is never closed.
+            prefix: what every key starts with.
+            hash_names: store the SHA-256 of subjects in place of the subjects, where those are secrets.
+            group_by_slot: send one call for each hash slot; None does so on a cluster. True is for proxies in front of
+                one.
+            deadline: seconds within which each call on the server has answered or failed.
+            on_outage: what to do when the server can't be reached: "raise", "closed", "open" or `Local(share)`.
+            on_lost: what to do with permits whose slots were lost: "rejoin" the gauge, or "stop" renewing; or a
+                function that is told of each such permit, in the thread that renews leases, and returns one of the two.
+            hooks: who is told what happens here, for logs and metrics.
+            breaker: after a call without an answer don't ask that server again until it has answered a probe. False
+                asks every time, which costs the deadline every time.
         """
         naming = Naming(prefix, hash_names=hash_names)
         listening = guarded(hooks)

@@ -37,10 +37,9 @@ def window() -> None:
     axes.axvline(60, color=GREY)
     axes.set_ylim(0, 150)
     for at, height, text, color in (
-        (0, 62, "60 reserved", GREEN),
-        (1.5, 122, "60 more: refused,\ncome back in 59 s", RED),
-        (6.5, 13, "settled at 25", GREEN),
-        (24, 102, "75 more: granted, 100 of 100", GREEN),
+        (7, 50, "60 reserved, settled at 25", GREEN),
+        (1, 110, "60 more: refused,\ncome back in 59 s", RED),
+        (24, 106, "75 more: granted, 100 of 100", GREEN),
         (60.5, 106, "rolls", BLUE),
         (60.5, 43, "40 reserved", GREEN),
     ):

@@ -27,6 +27,8 @@ from pyslot.kinds import Slots
 from pyslot.loader import Call
 
 _STYLES = {Level.GOOD: "green", Level.WARN: "yellow", Level.BAD: "bold red"}
+_CLUSTER = ("cluster|slots", "cluster|shards", "cluster|nodes", "command")
+"""What a cluster's client asks for itself."""
 _ROUNDS = 20
 _LOOKED_AT = 200_000
 """Keys that are walked over in search of names: some two seconds."""
@@ -133,7 +135,7 @@ def _rights(store: Store, prefix: str, found: Servers) -> Iterator[Finding]:
     if barred:
         names = ", ".join(each.script for each in barred)
         commands = sorted({word.lower() for script in SCRIPTS.values() for word in _commands(script.text)})
-        rights = " ".join(f"+{word}" for word in ("eval", "evalsha", *commands))
+        rights = " ".join(f"+{word}" for word in ("eval", "evalsha", *commands, *(_CLUSTER if found.cluster else ())))
         yield Finding(
             Level.BAD,
             "rights",

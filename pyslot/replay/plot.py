@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
@@ -38,7 +39,10 @@ def plot(summary: Summary, subjects: int, path: Path) -> None:
     each = f" for each of {subjects:,} subjects" if subjects > 1 else ""
     refused = summary.refused.total()
     figure.suptitle(f"{summary.admitted:,} admitted, {refused:,} refused\n{said}{each}", fontsize=12)
-    figure.savefig(path, dpi=120)
+    # The same figures are the same file.
+    fixed = {"Date": None} if path.suffix.lower() == ".svg" else None
+    with rc_context({"svg.hashsalt": "pyslot"}):
+        figure.savefig(path, dpi=120, metadata=fixed)
 
 
 def _requests(axes: Axes, summary: Summary) -> None:
