@@ -7,10 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("mkdocs")
-
 from tests.docs.pages import ROOT
 
 
