@@ -11,6 +11,7 @@ import matplotlib as mpl
 mpl.use("svg")
 from matplotlib import pyplot as plt  # the backend is chosen before it is loaded
 
+MARK = "<!-- measured: what follows is written by `make bench-full` -->"
 OURS, OTHERS = "#1f6feb", "#b0b7c3"
 mpl.rcParams.update({"svg.hashsalt": "pyslot", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
 
@@ -19,9 +20,10 @@ def write(results: dict[str, Any], page: Path) -> None:
     """Write the page and, beside it, one plot for each of its pictures."""
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
-    text = ["# Benchmarks", "", results["remark"], ""]
+    kept = page.read_text().partition(MARK)[0] if page.exists() else "# Benchmarks\n\n"
+    text = [kept + MARK, "", "## The last run", "", results["remark"], ""]
     for name, found in results["servers"].items():
-        text += [f"## {name.replace('-', ' ').title()} ({found['version']})", ""]
+        text += [f"### {name.replace('-', ' ').title()} ({found['version']})", ""]
         for scene, loads in found.items():
             if scene in ("version", "sync", "growth"):
                 continue
@@ -30,7 +32,7 @@ def write(results: dict[str, Any], page: Path) -> None:
             text += [picture(folder, f"{name} {scene}", f"{scene}: steps a second, 64 tasks", figures, tails), ""]
         text += [picture(folder, f"{name} sync", "one caller, blocking: microseconds a step", found["sync"], {}), ""]
         text += [grown(folder, f"{name} growth", found["growth"]), ""]
-    text += ["## Versions", "", "| | |", "|---|---|"]
+    text += ["### Versions", "", "| | |", "|---|---|"]
     text += [f"| {what} | {which} |" for what, which in results["versions"].items()]
     text += ["", *bars(results.get("bars", []))]
     page.write_text("\n".join(text).rstrip() + "\n")
@@ -40,7 +42,7 @@ def bars(found: list[dict[str, Any]]) -> list[str]:
     if not found:
         return []
     rows = [f"| {b['name']} | {b['figure']} | {b['wanted']} | {'yes' if b['reached'] else '**no**'} |" for b in found]
-    return ["## The bars", "", "| | figure (middle half) | wanted | reached |", "|---|---|---|---|", *rows]
+    return ["### The bars", "", "| | figure (middle half) | wanted | reached |", "|---|---|---|---|", *rows]
 
 
 def picture(folder: Path, name: str, title: str, figures: dict[str, list[float]], notes: dict[str, str]) -> str:
