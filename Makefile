@@ -2,13 +2,25 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test lint docs pictures scripts bench bench-full bench-bars bench-litellm chaos chaos-short clean
+.PHONY: demo test test-matrix proof mutants lint docs pictures scripts bench bench-full bench-bars bench-litellm chaos chaos-short clean
 
 demo: $(VENV)/stamp
 	$(RUN) -m pyslot.demo
 
 test: $(VENV)/stamp
 	$(RUN) -m pytest -q tests
+
+# The whole contract on each server through each client: about four minutes. `test` takes one row of it.
+test-matrix: $(VENV)/stamp
+	PYSLOT_PROOF=all $(RUN) -m pytest -q -n 2 tests/proof/test_matrix.py
+
+# The long form of all that tests/proof attacks, more ways of giving a limiter its client, more servers: ten minutes.
+proof: $(VENV)/stamp
+	PYSLOT_PROOF=all $(RUN) -m pytest -q -n 2 tests/proof
+
+# Breaks the scripts and the flows in some forty ways, and sees that the tests notice each.
+mutants: $(VENV)/stamp
+	$(RUN) tools/mutants.py
 
 lint: $(VENV)/stamp
 	$(VENV)/bin/ruff check .
