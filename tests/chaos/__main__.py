@@ -28,7 +28,7 @@ def report(name: str, found: Findings) -> bool:
         "permits that lost their slots": found.lost,
         "slots left one lease after the end": found.slots_left,
         "units lost or charged twice": found.charge_errors,
-        "longest answer": f"{found.slowest:.2f} s, deadline {DEADLINE} s",
+        "longest answer": f"{found.slowest:.2f} s, deadline {DEADLINE} s; without a processor {found.stall:.2f} s",
     }
     print(f"{name}: {found.operations:,} operations ({asked})")
     for what, value in rows.items():

@@ -31,6 +31,8 @@ class Step(IntEnum):
     """At its end the permit was known to have lost its slot."""
     CLOSED = 8
     """The worker has closed its limiter."""
+    STALL = 9
+    """The worker got no processor for `value` ms."""
 
 
 class Row(NamedTuple):
@@ -82,6 +84,8 @@ class Account:
     ops: dict[int, Op] = field(default_factory=dict)
     closed: bool = False
     killed: float | None = None
+    stall: float = 0.0
+    """Seconds it got no processor, at longest."""
 
 
 def account(path: Path, killed: float | None) -> Account:
@@ -89,6 +93,9 @@ def account(path: Path, killed: float | None) -> Account:
     for at, step, gauge, number, value in read(path):
         if step is Step.CLOSED:
             result.closed = True
+            continue
+        if step is Step.STALL:
+            result.stall = max(result.stall, value / 1000)
             continue
         if step is Step.ASK:
             result.ops[number] = Op(gauge, value, at)
@@ -128,6 +135,8 @@ class Findings:
     slots_left: int = 0
     slowest: float = 0.0
     """Seconds the longest answer took."""
+    stall: float = 0.0
+    """Seconds a worker got no processor, at longest: no answer can be quicker."""
     faults: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
 
@@ -194,6 +203,7 @@ def bounds(book: Account, settling: float) -> tuple[int, int]:
 
 def tally(accounts: list[Account], found: Findings) -> None:
     for book in accounts:
+        found.stall = max(found.stall, book.stall)
         for op in book.ops.values():
             found.operations += 1 + (op.ended is not None)
             found.permits += op.granted

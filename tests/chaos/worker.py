@@ -101,6 +101,17 @@ class _Run:
             else:
                 write(Step.DONE, gauge, op)
 
+    def watch(self) -> None:
+        """Notice when this process stands still, for whatever reason."""
+        worst = 0.05
+        while True:
+            began = time.monotonic()
+            time.sleep(0.01)
+            late = time.monotonic() - began - 0.01
+            if late > worst:
+                worst = late
+                self.book.write(Step.STALL, 0, 0, round(late * 1000))
+
     def threads(self) -> None:
         with Limiter(self.url, deadline=DEADLINE) as limiter:
             threads = [threading.Thread(target=self.thread, args=(limiter,)) for _ in range(THREADS)]
@@ -122,6 +133,7 @@ def main(colour: str, url: str, path: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run = _Run(url, Path(path), stop)
+    threading.Thread(target=run.watch, daemon=True).start()
     if colour == "sync":
         run.threads()
     else:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from pyslot import AsyncLimiter, Limiter, Local, Slots, StoreUnavailable, UsageError, Window
+from pyslot.calls import parts_of
 from pyslot.errors import StoreBusy
 from pyslot.keys import hash_slot
 from pyslot.loader import Call
@@ -64,6 +67,44 @@ async def test_asynchronously_too(scheme: str) -> None:
             with pytest.raises(StoreUnavailable):
                 await limiter.try_acquire(SLOTS)
             assert 0.05 < time.monotonic() - began < 0.8
+
+
+class Sluggish:
+    """Says OK to everything, each time after a while."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> str:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+        return f"127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def __exit__(self, *exc: object) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes who accepts
+        self._socket.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._socket.accept()[0],), daemon=True).start()
+
+    def _serve(self, link: socket.socket) -> None:
+        with link, suppress(OSError):
+            while data := link.recv(65536):
+                for _ in range(data.count(b"*")):
+                    time.sleep(self._seconds)
+                    link.sendall(b"+OK\r\n")
+
+
+@pytest.mark.parametrize("scheme", ["redis", "valkey"])
+def test_the_steps_of_a_call_take_no_longer_together_than_its_deadline(scheme: str) -> None:
+    """A greeting, a login, a database and a script, each within the client's time-out."""
+    with Sluggish(0.3) as address, Limiter(f"{scheme}://:pw@{address}/1", deadline=0.4) as limiter:
+        began = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            limiter.try_acquire(SLOTS)
+        assert time.monotonic() - began < 0.7
 
 
 def test_an_outage_costs_one_time_out_and_one_probe_ends_it(
@@ -203,6 +244,14 @@ def test_local_admits_no_more_than_its_share_to_many_threads() -> None:
             thread.join()
         assert len(granted) == 10
         back(store, limiter)
+
+
+def test_what_local_has_granted_counts_before_it_is_held() -> None:
+    """Between two steps of one thread another may ask."""
+    with Limiter(Away(), on_outage=Local(0.25)) as limiter:
+        parts = parts_of((SLOTS,), limiter._flows.naming)
+        outage = limiter._flows._outage
+        assert [outage.decide(parts, id).status for id in "aba"] == [1, 0, 1]
 
 
 def test_permits_granted_in_an_outage_are_counted_when_the_server_is_back_charges_too() -> None:

@@ -178,9 +178,10 @@ def test_closing_sends_what_is_waiting() -> None:
     store = Lossy()
     limiter = open_limiter(store)
     permit = limiter.try_acquire(SLOTS).require()
-    store.loses["finish"] = 2
+    store.before = _unreachable(True)
     with pytest.raises(StoreUnavailable):
         permit.finish()
+    store.before = lambda _: time.sleep(0.2)
     limiter.close()
     assert MemoryStore.run(store, store.calls[0])[0] == 1, "there is room"
 
