@@ -62,7 +62,7 @@ def node(server: Server, what: str, **options: object) -> Any:  # noqa: ANN401 -
 
 def as_node(limit: Limit) -> dict[str, object]:
     """A limit as the other program declares it."""
-    common = {"subject": limit.subject, "limit": limit.limit, "enforce": limit.enforce}
+    common: dict[str, object] = {"subject": limit.subject, "limit": limit.limit, "enforce": limit.enforce}
     common |= {} if limit.tag is None else {"tag": limit.tag}
     if isinstance(limit, Slots):
         return common | {"lease": limit.lease_ms}
@@ -122,7 +122,7 @@ def test_both_at_once_stay_inside_one_limit_and_lose_no_unit(shared: Server) -> 
         others = [threads.submit(node, shared, "work", id=uuid4().hex, **options) for _ in range(2)]
         while not all(other.done() for other in others):
             with limiter.acquire(slots, tokens.cost(10), wait=5) as permit:
-                most = max(most, client.incr("inside"))  # type: ignore[type-var]  # redis-py says it may be awaitable
+                most = max(most, client.incr("inside"))
                 client.decr("inside")
                 permit.settle(tokens.cost(3))
                 spent += 3

@@ -26,6 +26,7 @@ from tests.servers.binaries import SERVERS
 FEW = [row for row in ROWS if row.kind is KINDS[3] and row.set_up == (3, True, True)][:1]
 """What the rows of tests/contract have least of."""
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+# decode_responses: redis-py#694, langgraph-redis#24. RESP3: redis-py#4052, #4031, redis-doc#2120, fakeredis#543, #552
 TAKEN = ROWS if THOROUGH else FEW
 TAKEN_ASYNC = [row for row in TAKEN if not row.kind.blocking]
 

@@ -158,6 +158,7 @@ async def attack_all(way: Way, behind: Server, plan: Sequence[Do], *, answered: 
             group.create_task(attack(way, behind, plan, operation, answered=answered))
 
 
+# redis-py#261, redis-py#3559, redis/jedis#3187, rate-limit-redis#251
 @pytest.mark.parametrize(
     ("way", "fault"),
     [(way, fault) for way in WAYS for fault in ANSWERED if way.passed or fault in OURS],

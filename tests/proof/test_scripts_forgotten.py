@@ -138,6 +138,7 @@ async def _through_a_day(place: Place) -> None:
         assert await place.run(call) == reply, call.script.name
 
 
+# PyrateLimiter#182; fastapi-limiter#19, #32, #68; QuantumNous/new-api#6412; upstash/ratelimit-js#122
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_every_script_works_where_it_was_forgotten(attack: str, kind: Kind, attacked: Attacked) -> None:
@@ -146,6 +147,7 @@ async def test_every_script_works_where_it_was_forgotten(attack: str, kind: Kind
     await place.close()
 
 
+# litellm#32232
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("server_name", ["redis-6.2", "redis-8.2", "valkey-9.1"])
 async def test_every_script_works_where_the_script_command_is_denied(
