@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -55,7 +53,6 @@ def run(args: Sequence[str] | None = None) -> int:
     logging.getLogger("pyslot").addHandler(logging.NullHandler())
     try:
         status = cli.main(args, prog_name="pyslot", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
@@ -65,10 +62,6 @@ def run(args: Sequence[str] | None = None) -> int:
         return _fail(f"{error.format_message()}{hint}", error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does; nor shall the interpreter try to write the rest at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (PyslotError, OSError) as error:
         return _fail(str(error), 2)
     return status if isinstance(status, int) else 0

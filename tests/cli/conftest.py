@@ -36,6 +36,8 @@ class Seen(NamedTuple):
 
     status: int
     text: str
+    echoes: bool
+    """Whether the terminal was left as it was."""
 
 
 @pytest.fixture
@@ -85,6 +87,10 @@ class Terminal:
         os.close(slave)
         self.text = ""
 
+    def echoes(self) -> bool:
+        """Whether the terminal shows what is typed, as one does that nobody has meddled with."""
+        return bool(termios.tcgetattr(self._master)[3] & termios.ECHO)
+
     def press(self, key: str) -> None:
         os.write(self._master, key.encode())
 
@@ -103,8 +109,9 @@ class Terminal:
         while self._read():
             pass
         status = self.process.wait(30)
+        seen = Seen(status, self.text, self.echoes())
         os.close(self._master)
-        return Seen(status, self.text)
+        return seen
 
     def _read(self) -> bool:
         try:

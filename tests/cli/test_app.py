@@ -41,7 +41,7 @@ def test_a_password_in_a_url_is_never_shown(call: Pipe) -> None:
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     done = subprocess.run(
-        ["/bin/sh", "-c", f"{' '.join(COMMAND)} scripts show admit | head -n 1"],
+        ["/bin/sh", "-c", f"{' '.join(COMMAND)} scripts show admit | true"],
         capture_output=True,
         text=True,
         check=False,

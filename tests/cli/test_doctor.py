@@ -112,8 +112,8 @@ def test_a_replica_is_bad(private_server: PrivateServer, call: Pipe) -> None:
 
 
 @pytest.mark.parametrize("what", ["doctor", "top", "bench"])
-def test_a_server_that_is_not_there_is_one_line(what: str, call: Pipe) -> None:
-    done = call(what, "redis://localhost:1")
+def test_a_server_that_is_not_there_is_one_line(what: str, pipe: Pipe) -> None:
+    done = pipe(what, "redis://localhost:1")
     assert done.returncode == 2
     assert "localhost:1" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

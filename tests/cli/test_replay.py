@@ -75,8 +75,10 @@ def test_every_subject_has_limits_of_its_own(call: Pipe, trace: Path) -> None:
 def test_a_server_and_the_memory_say_the_same_and_the_server_is_left_clean(
     server: Server, call: Pipe, trace: Path
 ) -> None:
-    args = (str(trace), *COLUMNS, "--slots", "2", "--rpm", "3", "--tpm", "150", "--by", "who")
-    assert replayed(call, *args, "--url", server.url) == replayed(call, *args)
+    args = (str(trace), *COLUMNS, "--slots", "2", "--rpm", "3", "--tpm", "150", "--max-tokens", "50", "--by", "who")
+    counted = replayed(call, *args, "--url", server.url)
+    assert counted == replayed(call, *args)
+    assert counted["admitted"] == 5
     assert server.command("DBSIZE") == 0
 
 

@@ -86,11 +86,13 @@ def test_a_terminal_gets_a_live_view_with_keys(server: Server, terminal: Callabl
         shown.read_until(lambda text: "by used" in text and "300" in text)
         limiter.charge(Window("team:new", "tokens", None).cost(4321))
         shown.read_until(lambda text: "4,321" in text)
+        assert not shown.echoes()  # or keys would stand in the picture
         shown.press("s")
         shown.read_until(lambda text: "by reset" in text)
         shown.press("q")
         seen = shown.finish()
     assert seen.status == 0
+    assert seen.echoes
     assert "\x1b[?25h" in seen.text[-20:]  # the cursor is back
 
 
