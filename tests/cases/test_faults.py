@@ -156,7 +156,7 @@ async def test_scripts_touch_declared_keys_alone_by_the_servers_own_record(get_s
 # long2ice/fastapi-limiter#68
 async def test_a_missing_script_is_known_by_its_text_where_the_class_does_not_tell(get_server: GetServer) -> None:
     server = get_server("valkey-9.1")
-    client = valkey.Valkey(port=server.port, socket_timeout=1)
+    client: Any = valkey.Valkey(port=server.port, socket_timeout=1)
     execute: Callable[..., Any] = client.execute_command
     sent = []
 
