@@ -21,7 +21,7 @@ from tests.life.helpers import Tapped, python, said, until
 HOLDER = """
 import sys, time
 from pyslot import Limiter, Slots
-limiter = Limiter(sys.argv[1])
+limiter = Limiter(sys.argv[1], deadline=10)
 permits = [limiter.try_acquire(Slots("key:a", int(sys.argv[3]), lease=float(sys.argv[4]))).require()
            for _ in range(int(sys.argv[2]))]
 print("held", flush=True)
@@ -50,7 +50,7 @@ def test_when_one_of_three_holders_dies_the_others_keep_theirs(get_server: GetSe
     """otovo/redis-rate-limiters PR#7: capacity lost for good when a process is killed."""
     url = get_server("redis-8.2").url
     slots = Slots("key:a", 3, lease=LEASE)
-    with Limiter(url) as limiter, python(HOLDER, url, "1", "3", str(LEASE)) as dies:
+    with Limiter(url, deadline=10) as limiter, python(HOLDER, url, "1", "3", str(LEASE)) as dies:
         mine = [limiter.try_acquire(slots).require() for _ in range(2)]
         said(dies)
         assert not limiter.try_acquire(slots)
@@ -66,7 +66,7 @@ def test_a_holder_that_stood_still_for_longer_than_its_lease_goes_on_without_a_s
     """SGrondin/bottleneck#194: after one client had stalled nobody ran any more."""
     url = get_server("valkey-9.1").url
     slots = Slots("key:a", 1, lease=LEASE)
-    with Limiter(url) as limiter, python(HOLDER, url, "1", "1", str(LEASE)) as other:
+    with Limiter(url, deadline=10) as limiter, python(HOLDER, url, "1", "1", str(LEASE)) as other:
         said(other)
         os.kill(other.pid, signal.SIGSTOP)
         mine = limiter.try_acquire(slots, wait=10).require()
@@ -300,10 +300,10 @@ def test_an_end_that_overtakes_a_rejoin_leaves_nothing() -> None:
 async def test_an_asynchronous_limiter_renews_in_a_task(get_server: GetServer) -> None:
     import asyncio
 
-    slots = Slots("key:a", 1, lease=0.3)
-    async with AsyncLimiter(get_server("valkey-9.1").url) as limiter, limiter.acquire(slots) as permit:
+    slots = Slots("key:a", 1, lease=1.2)
+    async with AsyncLimiter(get_server("valkey-9.1").url, deadline=10) as limiter, limiter.acquire(slots) as permit:
         for _ in range(30):
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(0.08)
             assert not await limiter.try_acquire(slots)
         assert not permit.lost
 
@@ -311,13 +311,13 @@ async def test_an_asynchronous_limiter_renews_in_a_task(get_server: GetServer) -
 @pytest.mark.parametrize("name", ["valkey-9.1", "redis-6.2"])
 def test_a_slot_survives_an_outage_shorter_than_its_lease(private_server: PrivateServer, name: str) -> None:
     server = private_server(name)
-    slots = Slots("key:a", 1, lease=1.5)
-    with Limiter(server.url, deadline=0.2) as limiter, limiter.acquire(slots) as permit:
-        time.sleep(0.3)
+    slots = Slots("key:a", 1, lease=4)
+    with Limiter(server.url, deadline=0.5) as limiter, limiter.acquire(slots) as permit:
+        time.sleep(1)
         server.pause()
-        time.sleep(0.8)
+        time.sleep(1)  # a renewal falls into it
         server.resume()
-        time.sleep(1.2)
+        time.sleep(3)
         assert not permit.lost
         assert limiter.count(slots) == 1
         with pytest.raises(LimitExceeded), limiter.acquire(slots):

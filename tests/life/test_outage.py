@@ -56,7 +56,7 @@ def test_a_server_that_accepts_and_never_answers_is_an_outage_within_the_deadlin
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
             limiter.try_acquire(SLOTS)
-        assert 0.05 < time.monotonic() - began < 0.8
+        assert 0.05 < time.monotonic() - began < 2.0
 
 
 @pytest.mark.parametrize("scheme", ["redis", "valkey", "redis+cluster", "valkey+cluster"])
@@ -66,7 +66,7 @@ async def test_asynchronously_too(scheme: str) -> None:
             began = time.monotonic()
             with pytest.raises(StoreUnavailable):
                 await limiter.try_acquire(SLOTS)
-            assert 0.05 < time.monotonic() - began < 0.8
+            assert 0.05 < time.monotonic() - began < 2.0
 
 
 class Sluggish:
@@ -100,11 +100,11 @@ class Sluggish:
 @pytest.mark.parametrize("scheme", ["redis", "valkey"])
 def test_the_steps_of_a_call_take_no_longer_together_than_its_deadline(scheme: str) -> None:
     """A greeting, a login, a database and a script, each within the client's time-out."""
-    with Sluggish(0.3) as address, Limiter(f"{scheme}://:pw@{address}/1", deadline=0.4) as limiter:
+    with Sluggish(0.9) as address, Limiter(f"{scheme}://:pw@{address}/1", deadline=1.0) as limiter:
         began = time.monotonic()
         with pytest.raises(StoreUnavailable):
             limiter.try_acquire(SLOTS)
-        assert time.monotonic() - began < 0.7
+        assert time.monotonic() - began < 1.75
 
 
 def test_an_outage_costs_one_time_out_and_one_probe_ends_it(

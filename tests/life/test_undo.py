@@ -257,7 +257,7 @@ def test_a_bug_surfaces_and_is_no_outage() -> None:
 @pytest.mark.parametrize("steps", range(12))
 async def test_a_task_that_is_cancelled_at_any_step_leaves_nothing(get_server: GetServer, steps: int) -> None:
     url = get_server("valkey-9.1").url
-    async with AsyncLimiter(url) as limiter:
+    async with AsyncLimiter(url, deadline=10) as limiter:
         await limiter.peek(SLOTS)
 
         async def work() -> None:
