@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 
@@ -21,16 +21,17 @@ def limiters(**options: Any) -> tuple[AsyncLimiter, Limiter]:  # noqa: ANN401 - 
 
 
 @asynccontextmanager
-async def serve(app: Any) -> AsyncIterator[str]:  # noqa: ANN401 - any ASGI application
+async def serve(app: Any, lifespan: Literal["on", "off"] = "off") -> AsyncIterator[str]:  # noqa: ANN401 - any ASGI app
     """Serve on loopback for the time of the block; gives the URL."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off", ws="websockets-sansio")
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan=lifespan, ws="websockets-sansio")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     await eventually(lambda: server.started)
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
-        server.should_exit = server.force_exit = True
+        server.should_exit = True
+        server.force_exit = lifespan == "off"  # it would leave out the end of the lifespan
         await task
 
 
