@@ -156,8 +156,7 @@ class Decision(Generic[P_co]):
             advice = f"it never has room for more than {most}: ask for less" if most else "it admits nothing"
             return f"refused by {', '.join(too_large)}; {advice}"
         full = [
-            f"{part} ({used} of {part.limit.limit} in use, {part.units} asked for)"
-            for part, _, used, _ in refusing
+            f"{part} ({used} of {part.limit.limit} in use, {part.units} asked for)" for part, _, used, _ in refusing
         ]
         return f"refused by {', '.join(full)}; try again in {plainly(self.retry_after or 0.0)}"
 

@@ -21,7 +21,7 @@ def main() -> None:
     lease()
     trace = ROOT / "pyslot/demo/azure-llm-code-2023-excerpt.csv"
     limits = ["--slots", "20", "--rpm", "200", "--tpm", "500000"]
-    subprocess.run(  # noqa: S603  # ours
+    subprocess.run(  # ours
         [sys.executable, "-m", "pyslot.cli", "replay", str(trace), *limits, "--plot", str(PICTURES / "replay.svg")],
         check=True,
         cwd=ROOT,

@@ -6,13 +6,18 @@ import pytest
 
 from tests.conftest import GetServer
 from tests.contract.wire import SCRIPTS
-from tests.proof.clients import WAYS, Way
+from tests.proof.clients import FEW_WAYS, WAYS, Way
 from tests.servers.process import Server
 from tests.servers.proxy import Proxy
 
 
 @pytest.fixture(params=WAYS, ids=str)
 def way(request: pytest.FixtureRequest) -> Way:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=FEW_WAYS, ids=str)
+def few_way(request: pytest.FixtureRequest) -> Way:
     return request.param  # type: ignore[no-any-return]
 
 

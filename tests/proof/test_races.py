@@ -87,7 +87,7 @@ def overlapped(tries: Sequence[Try]) -> bool:
 
 # Mutual rejection, inferred from litellm 1.110.2 (_settle_pipelined_descriptor_groups)
 @pytest.mark.slow
-@pytest.mark.parametrize("wants", [A_PAIR, THREE], ids=["two from both ends", "three in a ring"])
+@pytest.mark.parametrize(("cluster_name", "wants"), [("redis-8.2", A_PAIR), ("valkey-9.1", THREE)])
 def test_of_processes_that_race_for_one_unit_somebody_always_gets_in(
     cluster: Cluster, cluster_name: str, wants: Sequence[Sequence[int]]
 ) -> None:

@@ -16,7 +16,7 @@ from pyslot import Slots, StoreUnavailable, Window
 from pyslot.keys import hash_slot
 from tests.contract.backings import Served
 from tests.contract.facade import Facade
-from tests.proof.clients import WAYS, Way, call, limiter
+from tests.proof.clients import ALL_WAYS, FEW_WAYS, Way, call, limiter
 from tests.servers.process import Server
 from tests.servers.proxy import Do, Proxy, is_script
 
@@ -32,7 +32,7 @@ SOON = 0.15
 
 ONCE_MORE = {"lost reply": Do.LOSE, "cut": Do.CUT}
 PATIENT = {"late reply": Do.MUTE, "never delivered": Do.SWALLOW, "delivered late": Do.HOLD}
-SURVIVED = [(way, fault) for way in WAYS for fault in (ONCE_MORE | PATIENT) if way.passed or fault in ONCE_MORE]
+SURVIVED = [(way, fault) for way in FEW_WAYS for fault in (ONCE_MORE | PATIENT) if way.passed or fault in ONCE_MORE]
 survived = pytest.mark.parametrize(("way", "fault"), SURVIVED, ids=str)
 
 
@@ -129,10 +129,10 @@ async def test_a_refusal_that_survives_leaves_nothing(way: Way, proxy: Proxy, be
 
 @pytest.mark.parametrize("at", [0, 1], ids=["first group", "second group"])
 @pytest.mark.parametrize("fault", ["lost reply", "late reply", "never delivered", "delivered late"])
-async def test_a_request_given_up_is_undone(way: Way, proxy: Proxy, behind: Server, fault: str, at: int) -> None:
+async def test_a_request_given_up_is_undone(few_way: Way, proxy: Proxy, behind: Server, fault: str, at: int) -> None:
     """`delivered late` comes after its first undo has run; the second one sees to it."""
     what = (ONCE_MORE | PATIENT)[fault]
-    async with limiter(way, proxy.port, deadline=0.4, group_by_slot=True) as facade:
+    async with limiter(few_way, proxy.port, deadline=0.4, group_by_slot=True) as facade:
         undo_soon(facade)
         await call(facade, lambda it: it.peek(SLOTS))
         seen = len(proxy.seen)
@@ -152,9 +152,9 @@ async def test_a_request_given_up_is_undone(way: Way, proxy: Proxy, behind: Serv
 
 @pytest.mark.parametrize("fault", ["lost reply", "late reply", "never delivered", "delivered late"])
 async def test_an_end_given_up_is_sent_again_until_it_is_answered(
-    way: Way, proxy: Proxy, behind: Server, fault: str
+    few_way: Way, proxy: Proxy, behind: Server, fault: str
 ) -> None:
-    async with limiter(way, proxy.port, deadline=0.4) as facade:
+    async with limiter(few_way, proxy.port, deadline=0.4) as facade:
         other = await call(facade, lambda it: it.try_acquire(SLOTS, TOKENS.cost(5), id="other"))
         decision = await call(facade, lambda it: it.try_acquire(SLOTS, TOKENS.cost(40), id="mine"))
         decision.permit.settle(TOKENS.cost(11))
@@ -169,8 +169,8 @@ async def test_an_end_given_up_is_sent_again_until_it_is_answered(
 
 
 @pytest.mark.parametrize("fault", ["lost reply", "late reply", "never delivered", "delivered late"])
-async def test_a_charge_given_up_is_undone(way: Way, proxy: Proxy, behind: Server, fault: str) -> None:
-    async with limiter(way, proxy.port, deadline=0.4) as facade:
+async def test_a_charge_given_up_is_undone(few_way: Way, proxy: Proxy, behind: Server, fault: str) -> None:
+    async with limiter(few_way, proxy.port, deadline=0.4) as facade:
         undo_soon(facade)
         await call(facade, lambda it: it.charge(TOKENS.cost(5)))
         before = held(behind)
@@ -191,9 +191,9 @@ async def test_a_charge_given_up_is_undone(way: Way, proxy: Proxy, behind: Serve
 
 @pytest.mark.parametrize("fault", ["lost reply", "cut", "late reply", "never delivered", "delivered late"])
 async def test_renewals_through_trouble_keep_the_slot_and_add_none(
-    way: Way, proxy: Proxy, behind: Server, fault: str
+    few_way: Way, proxy: Proxy, behind: Server, fault: str
 ) -> None:
-    async with limiter(way, proxy.port, deadline=0.4) as facade:
+    async with limiter(few_way, proxy.port, deadline=0.4) as facade:
         short = Slots("a", 2, lease=2.0)
         decision = await call(facade, lambda it: it.try_acquire(short, id="mine"))
         seen = len(proxy.seen)
@@ -211,8 +211,8 @@ async def test_renewals_through_trouble_keep_the_slot_and_add_none(
 
 
 @pytest.mark.parametrize("fault", ["lost reply", "cut", "late reply", "never delivered", "delivered late"])
-async def test_a_lost_slot_rejoins_once_through_trouble(way: Way, proxy: Proxy, behind: Server, fault: str) -> None:
-    async with limiter(way, proxy.port, deadline=0.4) as facade:
+async def test_a_lost_slot_rejoins_once_through_trouble(few_way: Way, proxy: Proxy, behind: Server, fault: str) -> None:
+    async with limiter(few_way, proxy.port, deadline=0.4) as facade:
         short = Slots("a", 2, lease=1.0)
         decision = await call(facade, lambda it: it.try_acquire(short, id="mine"))
         proxy.plan((ONCE_MORE | PATIENT)[fault], matches=lambda words: b"rejoin" in words)
@@ -228,7 +228,7 @@ async def test_a_call_that_comes_after_its_undo_is_undone_after_the_time_the_con
     """Real time, all ways at once: `deadline` + 5 s."""
     async with AsyncExitStack() as stack:
         attacks = []
-        for way in WAYS:
+        for way in ALL_WAYS:
             proxy = stack.enter_context(Proxy(behind.port))
             facade = await stack.enter_async_context(limiter(way, proxy.port, deadline=0.4, prefix=f"p:{way}"))
             attacks.append((proxy, facade))
@@ -246,13 +246,13 @@ async def test_a_call_that_comes_after_its_undo_is_undone_after_the_time_the_con
         began = time.monotonic()
         await asyncio.gather(*(given_up(*attack) for attack in attacks))
         assert all(proxy.deliver() for proxy, _ in attacks)
-        assert held(behind) == (sorted(held(behind)[0]), [40] * len(WAYS))
+        assert held(behind) == (sorted(held(behind)[0]), [40] * len(ALL_WAYS))
         await until(lambda: held(behind) == NOTHING, 20)
         assert time.monotonic() - began > 5.4
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["reply lost", "delivered late"])
-@pytest.mark.parametrize("kind", [way for way in WAYS if not way.kind.blocking], ids=str)
+@pytest.mark.parametrize("kind", [way for way in ALL_WAYS if not way.kind.blocking], ids=str)
 async def test_a_task_cancelled_while_its_call_is_under_way_leaves_nothing(
     kind: Way, proxy: Proxy, behind: Server, late: bool
 ) -> None:

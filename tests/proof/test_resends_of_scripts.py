@@ -34,6 +34,7 @@ from tests.contract.wire import (
     settle,
 )
 from tests.proof.clients import WAYS, Way, target
+from tests.scripts.wire import connect
 from tests.servers.process import Server
 from tests.servers.proxy import Do, Proxy
 
@@ -126,10 +127,11 @@ async def attack(way: Way, behind: Server, plan: Sequence[Do], operation: Operat
     served = Served(behind.url, [behind])
     with Proxy(behind.port) as proxy:
         async with target(way, proxy.port) as client:
-            store = way.kind.open(client, 5.0 if way.passed else 0.4)
-            for call in operation.before:
-                await run(store, driven(call, operation.name))
-            seen = len(proxy.seen)
+            store = way.kind.open(client, 10.0 if answered else 0.8)
+            with connect(behind) as wire:
+                for call in operation.before:
+                    ready = driven(call, operation.name)
+                    wire.run(b"EVALSHA", ready.script.sha, len(ready.keys), *ready.keys, *ready.head, *ready.permits)
             if answered:
                 proxy.plan(*plan)
                 reply = await run(store, driven(operation.call, operation.name))
@@ -137,11 +139,12 @@ async def attack(way: Way, behind: Server, plan: Sequence[Do], operation: Operat
                 proxy.always(*plan)
                 with pytest.raises(StoreUnavailable):
                     await run(store, driven(operation.call, operation.name))
-            attempts = proxy.seen[seen:]
+            attempts = list(proxy.seen)
             ran = sum(attempt.did in RUNS for attempt in attempts)
-            assert len(attempts) >= (len(plan) if answered else way.sends), operation.name
+            assert len(attempts) >= (len(plan) if answered else 1 + way.passed), operation.name
             if answered:
-                assert reply == on_model(operation, ran)[0], (operation.name, attempts)
+                # The last one sent need not be the last to run, where one was slower than its client's patience.
+                assert reply in [on_model(operation, n)[0] for n in range(1, ran + 1)], (operation.name, attempts)
             assert on_server(served, operation) == on_model(operation, min(ran, 1))[1], operation.name
             if proxy.deliver():
                 assert on_server(served, operation) == on_model(operation, 1)[1], operation.name
