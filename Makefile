@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test test-matrix proof mutants lint docs pictures scripts bench bench-full bench-bars bench-litellm chaos chaos-short clean
+.PHONY: demo test test-matrix proof mutants lint docs pictures scripts bench bench-full bench-bars bench-litellm litellm chaos chaos-short clean
 
 demo: $(VENV)/stamp
 	$(RUN) -m pyslot.demo
@@ -42,6 +42,11 @@ chaos: $(VENV)/stamp
 
 chaos-short: $(VENV)/stamp
 	$(RUN) -m tests.chaos --seconds 24
+
+# The callback example in the real proxy: a minute and a half.
+litellm: $(VENV)/stamp .venv-litellm/stamp
+	.venv-litellm/bin/python -m pip install -q 'msgpack>=1.0' 'redis>=6'
+	$(RUN) -m pytest -q tests/service/litellm_proxy.py
 
 # Peers are installed for these alone. LiteLLM stays in an environment of its own, for it pins much of what it needs.
 bench: $(VENV)/bench
