@@ -15,9 +15,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.servers.binaries import CLUSTERS, SERVERS, SOURCES, Missing, binary
 from tests.servers.process import Cluster, Server
+
+# A busy machine may take any time over an example: how long it took says nothing about the code.
+settings.register_profile("pyslot", deadline=None)
+settings.load_profile("pyslot")
 
 GetServer = Callable[[str], Server]
 GetCluster = Callable[[str], Cluster]
