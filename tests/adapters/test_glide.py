@@ -67,7 +67,7 @@ async def test_a_replica_and_one_without_its_master_are_outages(
     open_: Open, private_server: PrivateServer, server_name: str
 ) -> None:
     server = private_server(server_name)
-    store = open_(url(server), 2.0)
+    store = open_(url(server), 0.5)
     assert await run(store, zadd()) == [1]
     server.command("REPLICAOF", "127.0.0.1", 1)
     with pytest.raises(StoreUnavailable, match="read only replica"):
