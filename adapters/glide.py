@@ -6,7 +6,6 @@ By EVALSHA and EVAL as everywhere, not by its Script class, which would send SCR
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import threading
 import warnings
@@ -79,7 +78,7 @@ def _command(name: bytes, what: bytes, call: Call) -> list[bytes]:
 
 
 class GlideStore:
-    """Runs scripts through a client of glide_sync, which is made when first needed, and anew in a forked child."""
+    """Runs scripts through a client of glide_sync, made when first needed; in a forked child it renews itself."""
 
     def __init__(self, make: Callable[[], Client], *, where: str, deadline: float, cluster: bool, owned: bool) -> None:
         self.cluster = cluster
@@ -88,8 +87,10 @@ class GlideStore:
         self._deadline = deadline
         self._owned = owned
         self._client: Client = None
-        self._pid = 0
-        self._lock = threading.Lock()
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()  # the parent's may have been held
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._where}>"
@@ -111,14 +112,14 @@ class GlideStore:
 
     def close(self) -> None:
         client, self._client = self._client, None
-        if client is not None and self._owned and self._pid == os.getpid():
+        if client is not None and self._owned:
             client.close()
 
     def _connected(self) -> Client:
-        if self._client is None or self._pid != os.getpid():
+        if self._client is None:
             with self._lock:
-                if self._client is None or self._pid != os.getpid():
-                    self._client, self._pid = self._make(), os.getpid()
+                if self._client is None:
+                    self._client = self._make()
         return self._client
 
     def _types(self, keys: Sequence[bytes]) -> list[bytes]:
@@ -130,7 +131,7 @@ class GlideStore:
 
 
 class AsyncGlideStore:
-    """The same through a client of glide, which belongs to the event loop it was made on."""
+    """The same through a client of glide, which belongs to the event loop it was made on: another loop has another."""
 
     def __init__(
         self, make: Callable[[], Awaitable[Client]], *, where: str, deadline: float, cluster: bool, owned: bool
@@ -140,6 +141,13 @@ class AsyncGlideStore:
         self._where = where
         self._deadline = deadline
         self._owned = owned
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        self._begin(None)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self._loop = loop
         self._client: Client = None
         self._lock = asyncio.Lock()
 
@@ -147,6 +155,12 @@ class AsyncGlideStore:
 
     async def run(self, call: Call) -> Sequence[int]:
         recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=self._owned)
+        if (loop := asyncio.get_running_loop()) is not self._loop:
+            left = self._client if self._owned else None
+            self._begin(loop)
+            if left is not None:
+                with suppress(Exception):
+                    await left.close()
         while True:
             name, what = recovery.command
             try:

@@ -18,7 +18,7 @@ import pytest
 from pyslot import AsyncLimiter, Limiter, Slots
 from pyslot.adapters.base import open_async_store, open_store
 from pyslot.errors import StoreError, StoreUnavailable, UsageError
-from tests.adapters.helpers import GAUGE, HSET, AnyStore, close, echo, run, script, silence, zadd
+from tests.adapters.helpers import GAUGE, HSET, AnyStore, Flaky, close, echo, run, script, silence, zadd
 from tests.conftest import PrivateServer
 from tests.servers.process import Cluster, Server
 
@@ -158,6 +158,24 @@ async def test_a_login_is_used_and_a_wrong_one_is_no_outage(
         with pytest.raises(StoreError, match=r"WRONGPASS|NOAUTH|AuthenticationFailed"):
             await run(store, echo())
         await close(store)
+
+
+@BOTH
+@NEWEST
+async def test_a_call_whose_connection_breaks_is_sent_again(open_: Open, server: Server, server_name: str) -> None:
+    with Flaky(server.port, drops=1) as relay:
+        store = open_(f"glide://{relay.address}", 5.0)
+        assert await run(store, echo()) == [1, 1, 5, 7]
+        assert relay.sent >= 2
+        await close(store)
+
+
+@NEWEST
+def test_each_event_loop_has_a_client_of_its_own(server: Server, server_name: str) -> None:
+    store = open_async_store(url(server), 2.0)
+    for i in range(3):
+        assert asyncio.run(run(store, echo(i))) == [1, 1, i, 7]
+    asyncio.run(close(store))
 
 
 @NEWEST

@@ -75,6 +75,24 @@ async def test_a_slot_is_held_until_the_last_piece_and_free_when_the_client_has_
             assert (await client.get(url)).status_code == 200, "a client that comes one by one is never refused"
 
 
+async def nothing_comes() -> Message:
+    await asyncio.sleep(60)
+    raise AssertionError
+
+
+async def test_the_slot_is_free_before_the_last_piece_is_sent() -> None:
+    limiter, outside = limiters()
+    held: list[int] = []
+
+    async def send(message: Message) -> None:
+        held.append(outside.count(SLOTS))
+
+    app = Streamer()
+    app.go.set()
+    await LimitMiddleware(app, limiter, limits=slots_only)({"type": "http"}, nothing_comes, send)
+    assert held == [1, 1, 0]
+
+
 async def test_a_refusal_has_headers_and_a_problem_that_name_no_subject() -> None:
     limiter, outside = limiters()
     held = outside.try_acquire(SLOTS).require()
@@ -153,10 +171,20 @@ async def leave_mid_stream(url: str) -> None:
 async def test_a_plain_application_is_cancelled_when_its_client_goes_mid_stream() -> None:
     limiter, outside = limiters()
     app = Streamer()
-    async with serve(LimitMiddleware(app, limiter, limits=slots_only)) as url:
+    middleware = LimitMiddleware(app, limiter, limits=slots_only)
+    ended: list[int] = []
+
+    async def around(scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        await middleware(scope, receive, send)
+        ended.append(task.cancelling() if task else -1)
+
+    async with serve(around) as url:
         await leave_mid_stream(url)
-        await eventually(lambda: outside.count(SLOTS) == 0)
+        await eventually(lambda: bool(ended))
     assert app.cancelled
+    assert outside.count(SLOTS) == 0
+    assert ended == [0], "who called the middleware is not cancelled"
 
 
 async def test_an_application_that_listens_ends_by_itself_when_its_client_goes() -> None:
@@ -295,12 +323,16 @@ async def test_who_asks_before_sending_a_body_is_told_to_only_when_admitted(full
     if not full:
         held.finish()
 
+    async def limits(scope: Scope) -> Iterable[Asked]:
+        await asyncio.sleep(0.05)  # a look into a database
+        return (SLOTS,)
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await start(send)
         await piece(send, more=False)
 
-    async with serve(LimitMiddleware(app, limiter, limits=slots_only)) as url:
+    async with serve(LimitMiddleware(app, limiter, limits=limits)) as url:
         host, port = url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")

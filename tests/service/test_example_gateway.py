@@ -86,6 +86,17 @@ async def test_who_leaves_a_stream_frees_the_slots_and_stops_the_model(town: Tow
     assert town.tokens("search") > 500, "nobody knows what was used: the estimate stands"
 
 
+async def test_who_leaves_before_an_answer_stops_the_model_too(town: Town) -> None:
+    town.model.pause = 1.0
+    async with town.client("sk-ann") as client:
+        asked = asyncio.create_task(client.chat.completions.create(model="large", messages=MESSAGES))
+        await eventually(lambda: town.model.in_flight == 1)
+        asked.cancel()
+        await asyncio.wait([asked])
+        await eventually(lambda: town.held("model:large") == 0, 5)
+    await eventually(lambda: town.model.left == 1, 5)
+
+
 async def test_a_crowd_stays_within_every_limit_and_is_served_in_the_end(town: Town) -> None:
     town.model.pause = 0.01
 

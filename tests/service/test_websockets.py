@@ -53,6 +53,21 @@ async def test_a_websocket_holds_until_it_is_closed_by_either_side() -> None:
         await eventually(lambda: outside.count(SLOTS) == 0)
 
 
+async def test_its_slot_is_free_before_the_close_is_sent() -> None:
+    limiter, outside = limiters()
+    held: list[int] = []
+    messages: list[Message] = [{"type": "websocket.connect"}, {"type": "websocket.receive", "text": "close"}]
+
+    async def receive() -> Message:
+        return messages.pop(0) if messages else {"type": "websocket.disconnect"}
+
+    async def send(message: Message) -> None:
+        held.append(outside.count(SLOTS))
+
+    await LimitMiddleware(echo, limiter, limits=slots_only)({"type": "websocket"}, receive, send)
+    assert held == [1, 0]
+
+
 async def test_a_client_that_is_cut_off_lets_go() -> None:
     limiter, outside = limiters()
     async with serve(LimitMiddleware(echo, limiter, limits=slots_only)) as url:
