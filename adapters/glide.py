@@ -43,7 +43,7 @@ _LOGIN = re.compile(r"\b(NOAUTH|WRONGPASS|AuthenticationFailed|PermissionDenied|
 
 
 _CLASSES = (
-    (Disconnected, Verdict.DROPPED),
+    (Disconnected, Verdict.AWAY),  # it has tried again by itself
     (TimedOut, Verdict.AWAY),
     (ConfigurationError, Verdict.DECLINED),
     (OSError, Verdict.AWAY),  # a time-out of asyncio is one
@@ -96,7 +96,7 @@ class GlideStore:
         return f"<{type(self).__name__} at {self._where}>"
 
     def run(self, call: Call) -> Sequence[int]:
-        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=self._owned)
+        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=0)
         while True:
             name, what = recovery.command
             try:
@@ -154,7 +154,7 @@ class AsyncGlideStore:
     __repr__ = GlideStore.__repr__
 
     async def run(self, call: Call) -> Sequence[int]:
-        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=self._owned)
+        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=0)
         if (loop := asyncio.get_running_loop()) is not self._loop:
             left = self._client if self._owned else None
             self._begin(loop)
