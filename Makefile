@@ -8,7 +8,7 @@ demo: $(VENV)/stamp
 	$(RUN) -m pyslot.demo
 
 test: $(VENV)/stamp
-	$(RUN) -m pytest -q tests
+	$(RUN) -m pytest -q -n 2 --dist loadfile tests
 
 # The whole contract on each server through each client: about four minutes. `test` takes one row of it.
 test-matrix: $(VENV)/stamp
