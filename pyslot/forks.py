@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Protocol
 from weakref import WeakSet
+
+log = logging.getLogger("pyslot")
 
 
 class Forkable(Protocol):
@@ -21,7 +24,10 @@ def watch(thing: Forkable) -> None:
 
 def _after_fork() -> None:
     for thing in list(_watched):
-        thing.after_fork()
+        try:
+            thing.after_fork()
+        except Exception:  # Python would print it and leave all others as they were in the parent
+            log.exception("%r could not be made anew in a forked process", thing)
 
 
 os.register_at_fork(after_in_child=_after_fork)
