@@ -293,7 +293,9 @@ class _Exchange:
 
 def _problem(status: int, kind: str, title: str, detail: str, wait: float | None) -> dict[str, Any]:
     """A problem document (RFC 9457) of a type of the IETF draft; `error` is where the SDKs of model APIs look."""
-    detail += "; it can never be granted" if wait is None else f"; try again in {plainly(wait)}"
+    detail += (
+        "; it asks for more than there ever is: ask for less" if wait is None else f"; try again in {plainly(wait)}"
+    )
     error = {"message": detail, "type": "rate_limit_error" if status == 429 else "overloaded_error", "code": kind}
     return {"type": _PROBLEMS + kind, "title": title, "status": status, "detail": detail, "error": error}
 

@@ -129,7 +129,10 @@ async def test_what_can_never_be_granted_is_said_so() -> None:
     assert response.status_code == 429
     assert response.headers["x-should-retry"] == "false"
     assert "retry-after" not in response.headers
-    assert response.json()["detail"] == "refused by team-tokens (0 of 1000 in use); it can never be granted"
+    assert (
+        response.json()["detail"]
+        == "refused by team-tokens (0 of 1000 in use); it asks for more than there ever is: ask for less"
+    )
 
 
 async def test_an_answer_has_the_headers_of_its_limits_but_the_application_s_own_go_first() -> None:
