@@ -161,6 +161,8 @@ class _Work:
     def stop(self) -> None:
         self._stopped = True
 
+    def after_fork(self) -> None: ...
+
     def close(self) -> None:
         self.stop()
         _drive(self._upkeep.drain(), self._world._store)

@@ -16,6 +16,7 @@ import redis.asyncio
 
 from pyslot import AsyncLimiter, Limiter, Slots, UsageError
 from pyslot.adapters.memory import MemoryStore
+from pyslot.testing import World
 from tests.conftest import GetServer
 from tests.life.helpers import AsyncTapped, Tapped, python, until
 
@@ -133,6 +134,17 @@ def test_a_fork_among_busy_threads_locks_nothing_up() -> None:
             stop.set()
             for thread in threads:
                 thread.join()
+
+
+def test_limiters_in_driven_time_may_be_forked_too() -> None:
+    with World().limiter() as limiter:
+        limiter.try_acquire(SLOTS).require()
+
+        def child() -> None:
+            limiter.after_fork()  # again: where the fork calls it, an exception is only logged
+            check(limiter.count(SLOTS) == 1)
+
+        assert in_child(child) == ""
 
 
 @URLS
