@@ -127,7 +127,7 @@ async def attack(way: Way, behind: Server, plan: Sequence[Do], operation: Operat
     served = Served(behind.url, [behind])
     with Proxy(behind.port) as proxy:
         async with target(way, proxy.port) as client:
-            store = way.kind.open(client, 10.0 if answered else 0.8)
+            store = way.kind.open(client, 10.0 if answered else 1.5)
             with connect(behind) as wire:
                 for call in operation.before:
                     ready = driven(call, operation.name)
