@@ -10,7 +10,7 @@ demo: $(VENV)/stamp
 test: $(VENV)/stamp
 	$(RUN) -m pytest -q -n 2 --dist loadfile tests
 
-# The whole contract on each server through each client: about four minutes. `test` takes one row of it.
+# The whole contract on each server through each client: about two minutes. `test` takes one row of it.
 test-matrix: $(VENV)/stamp
 	PYSLOT_PROOF=all $(RUN) -m pytest -q -n 2 tests/proof/test_matrix.py
 
@@ -18,7 +18,7 @@ test-matrix: $(VENV)/stamp
 proof: $(VENV)/stamp
 	PYSLOT_PROOF=all $(RUN) -m pytest -q -n 2 tests/proof
 
-# Breaks the scripts and the flows in some forty ways, and sees that the tests notice each.
+# Breaks the scripts and the flows in some forty ways, and sees that the tests notice each: about three minutes.
 mutants: $(VENV)/stamp
 	$(RUN) tools/mutants.py
 
