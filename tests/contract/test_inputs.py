@@ -169,7 +169,9 @@ def test_a_scheme_that_is_unknown_is_told_with_those_that_are_known(limiter: Any
 
 
 @pytest.mark.parametrize("limiter", [Limiter, AsyncLimiter])
-@pytest.mark.parametrize("target", [None, 5, b"redis://localhost", {"host": "localhost"}, object()], ids=lambda target: type(target).__name__)
+@pytest.mark.parametrize(
+    "target", [None, 5, b"redis://localhost", {"host": "localhost"}, object()], ids=lambda target: type(target).__name__
+)
 def test_what_is_no_store_is_told_by_its_type(limiter: Any, target: object) -> None:  # noqa: ANN401
     with pytest.raises(UsageError, match=type(target).__name__):
         limiter(target)
