@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
