@@ -20,7 +20,7 @@ ROWS = (
 )
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=ROWS, ids=str)
+@pytest_asyncio.fixture(loop_scope="module", params=ROWS, ids=str)
 async def place(request: pytest.FixtureRequest, stores: Stores) -> AsyncIterator[Place]:
     place = stores.place(request.param)
     yield place

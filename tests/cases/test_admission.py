@@ -13,7 +13,7 @@ from tests.contract.wire import G, W, acquire, count, peek, release, reserve
 
 MINUTE = 60_000
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 # BerriAI/litellm#1477

@@ -11,7 +11,7 @@ from pyslot.keys import hash_slot
 from tests.contract.groups import subjects
 from tests.contract.places import Place
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 # shobrook/openlimit#20

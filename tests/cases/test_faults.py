@@ -20,7 +20,7 @@ from tests.contract.wire import GAUGE, WINDOW, G, W, acquire, admit, finish, pee
 from tests.scripts.wire import connect
 from tests.servers.proxy import read_reply
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 MINUTE = 60_000
 GONE = StoreUnavailable("the test's wire is cut")
 

@@ -20,7 +20,7 @@ from tests.contract.library import Library
 from tests.contract.places import ASYNC, Place, close
 from tests.contract.scripts import Scripts
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 IMAGES = os.environ.get("PYSLOT_IMAGES", "redis:8.0 valkey/valkey:8.1").split()
 
 
@@ -93,7 +93,7 @@ if reason := _no_engine():
     pytest.skip(f"{reason}; the contract on images ({', '.join(IMAGES)}) is not tried", allow_module_level=True)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def images() -> AsyncIterator[Images]:
     images = Images()
     yield images
@@ -103,7 +103,7 @@ async def images() -> AsyncIterator[Images]:
 ROWS = [Row(image, blocking) for image in IMAGES for blocking in (True, False)]
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=ROWS, ids=str)
+@pytest_asyncio.fixture(loop_scope="module", params=ROWS, ids=str)
 async def place(request: pytest.FixtureRequest, images: Images) -> AsyncIterator[Place]:
     row = request.param
     if not isinstance(row, Row):  # a test of tasks names the rows of tests/contract that have any

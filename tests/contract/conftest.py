@@ -33,14 +33,15 @@ class Stores:
             backing.close()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+# To the end of a module and no longer: glide's asynchronous clients answer on one loop that is open, in each process.
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stores(_servers: GetServer, _clusters: GetCluster) -> AsyncIterator[Stores]:
     stores = Stores(_servers, _clusters)
     yield stores
     await stores.aclose()
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=PLACES, ids=str)
+@pytest_asyncio.fixture(loop_scope="module", params=PLACES, ids=str)
 async def place(request: pytest.FixtureRequest, stores: Stores) -> AsyncIterator[Place]:
     place = stores.place(request.param)
     yield place

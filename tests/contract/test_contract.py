@@ -10,7 +10,7 @@ from tests.contract.groups import Groups
 from tests.contract.library import Library
 from tests.contract.scripts import Scripts
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 class TestAdmission(Admission):

@@ -25,20 +25,20 @@ from tests.servers.binaries import SERVERS
 
 FEW = [row for row in ROWS if row.kind is KINDS[3] and row.set_up == (3, True, True)][:1]
 """What the rows of tests/contract have least of."""
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 # decode_responses: redis-py#694, langgraph-redis#24. RESP3: redis-py#4052, #4031, redis-doc#2120, fakeredis#543, #552
 TAKEN = ROWS if THOROUGH else FEW
 TAKEN_ASYNC = [row for row in TAKEN if not row.kind.blocking]
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def matrix(_servers: GetServer, _clusters: GetCluster) -> AsyncIterator[Stores]:
     stores = Stores(_servers, _clusters)
     yield stores
     await stores.aclose()
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=TAKEN, ids=str)
+@pytest_asyncio.fixture(loop_scope="module", params=TAKEN, ids=str)
 async def place(request: pytest.FixtureRequest, matrix: Stores) -> AsyncIterator[Place]:
     row = request.param
     if not isinstance(row, Row):  # a test of tasks names the rows of tests/contract that have any

@@ -22,7 +22,7 @@ from tests.contract.wire import SCRIPTS, G, admit, finish
 from tests.proof.clients import THOROUGH
 from tests.scripts.wire import Wire, connect
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 NEIGHBOUR = 600
 """Scripts another user of the server sends by EVAL: more than the 500 or so that newer servers keep."""
 _fresh = itertools.count()
@@ -101,14 +101,14 @@ class Attacked:
             wire.close()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def attacked(_servers: GetServer) -> AsyncIterator[Attacked]:
     attacked = Attacked(_servers)
     yield attacked
     await attacked.aclose()
 
 
-@pytest_asyncio.fixture(loop_scope="session", params=ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+@pytest_asyncio.fixture(loop_scope="module", params=ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
 async def place(request: pytest.FixtureRequest, attacked: Attacked) -> AsyncIterator[Place]:
     attack, kind = ("flushed", KINDS[2]) if request.param in ASYNC else request.param
     place = attacked.place(attack, kind)
