@@ -96,7 +96,7 @@ class GlideStore:
         return f"<{type(self).__name__} at {self._where}>"
 
     def run(self, call: Call) -> Sequence[int]:
-        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=0)
+        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=0, owned=False)
         while True:
             name, what = recovery.command
             try:
@@ -154,7 +154,7 @@ class AsyncGlideStore:
     __repr__ = GlideStore.__repr__
 
     async def run(self, call: Call) -> Sequence[int]:
-        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=0)
+        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=0, owned=False)
         if (loop := asyncio.get_running_loop()) is not self._loop:
             left = self._client if self._owned else None
             self._begin(loop)

@@ -13,7 +13,15 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from pyslot.adapters import resp_clients
+from pyslot.adapters.resp_direct import Direct
 from pyslot.adapters.resp_errors import ErrorTable
+
+try:
+    from hiredis import pack_command
+except ImportError:  # a client that was passed in does without
+    _direct = None
+else:
+    _direct = Direct(pack_command, redis.exceptions.ResponseError, named=())
 
 _retry = {"retry": Retry(NoBackoff(), 0)}
 _async_retry = {"retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}
@@ -43,6 +51,7 @@ LIBRARY = resp_clients.Library(
     table=ErrorTable(redis.exceptions, redis.exceptions.RedisClusterException),
     # RESP3 would bring messages nobody asked for, and longer time-outs on their account.
     options={"protocol": 2},
+    direct=_direct,
 )
 
 open_sync = partial(resp_clients.open_sync, LIBRARY)

@@ -11,6 +11,7 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from pyslot.adapters.resp_bounds import clock
+from pyslot.adapters.resp_direct import AsyncLine, Line
 from pyslot.adapters.resp_errors import ErrorTable, Recovery, Verdict, WrongType, wrong_type
 from pyslot.errors import UsageError
 from pyslot.loader import Call
@@ -28,6 +29,8 @@ class Made(NamedTuple):
     cluster: bool
     owned: Sequence[Client]
     """What is to be closed; empty for a client that was passed in."""
+    line: Any = None
+    """A `Line` or an `AsyncLine` to its connections; None where every call goes through the client."""
 
 
 Make: TypeAlias = Callable[[], Made]
@@ -58,8 +61,11 @@ class RespStore:
         self._made = made
         self._client = made.client
         self._execute: Callable[..., Sequence[int]] = made.client.execute_command
+        line: Line | None = made.line
+        self._first = line.run if line else self._by_client
         self._where = made.where
         self._owned = made.owned
+        self._drops = int(bool(made.owned or made.line))  # a client that was passed in may have tries of its own
 
     def place(self, hash_slot: int) -> str | None:
         return _place(self._made, hash_slot)
@@ -73,12 +79,15 @@ class RespStore:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {self._where}>"
 
-    def run(self, call: Call) -> Sequence[int]:
+    def _by_client(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
+        return self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+
+    def run(self, call: Call) -> Sequence[int]:
         began = monotonic()
         clock.end = began + self._deadline
         try:
-            return self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+            return self._first(call)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
             return self._recover(call, error, began)
         finally:
@@ -89,7 +98,7 @@ class RespStore:
             client.close()
 
     def _recover(self, call: Call, error: Exception, began: float) -> Sequence[int]:
-        recovery = Recovery(call, self._where, began, self._deadline, drops=bool(self._owned))
+        recovery = Recovery(call, self._where, began, self._deadline, drops=self._drops, owned=bool(self._owned))
         while True:
             verdict = self._table.judge(error)
             if verdict is Verdict.READONLY and self._owned and not self.cluster:
@@ -138,8 +147,12 @@ class AsyncRespStore:
         self._made = made
         self._client = made.client
         self._execute: Callable[..., Awaitable[Sequence[int]]] = made.client.execute_command
+        line: AsyncLine | None = made.line
+        self._first = line.run if line else self._by_client
+        self._many = line.run_many if line else self._pipeline
         self._where = made.where
         self._owned = made.owned
+        self._drops = int(bool(made.owned or made.line))  # a client that was passed in may have tries of its own
 
     def place(self, hash_slot: int) -> str | None:
         return _place(self._made, hash_slot)
@@ -159,19 +172,29 @@ class AsyncRespStore:
         if self._make:
             self._use(self._make())
         else:
-            self._execute = _forked
+            self._execute = self._first = self._many = _forked
 
     __repr__ = RespStore.__repr__
 
-    async def run(self, call: Call) -> Sequence[int]:
+    async def _by_client(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
+        return await self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+
+    async def _pipeline(self, calls: Sequence[Call]) -> list[Sequence[int] | Exception]:
+        pipeline = self._client.pipeline(transaction=False)
+        for script, keys, head, permits in calls:
+            pipeline.execute_command("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+        replies: list[Sequence[int] | Exception] = await pipeline.execute(raise_on_error=False)
+        return replies
+
+    async def run(self, call: Call) -> Sequence[int]:
         began = monotonic()
         task = cast(asyncio.Task[object], asyncio.current_task())
         cancels = task.cancelling()
         try:
             # From outside, for any client: both libraries drop a connection whose call is cancelled.
             async with asyncio.timeout(self._deadline):
-                reply = await self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+                reply = await self._first(call)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
             reply = await self._recover(call, error, began)
         # Before Python 3.12 asyncio.wait_for, under a client with a socket_timeout, may swallow a cancellation.
@@ -184,10 +207,7 @@ class AsyncRespStore:
         began = monotonic()
         try:
             async with asyncio.timeout(self._deadline):
-                pipeline = self._client.pipeline(transaction=False)
-                for script, keys, head, permits in calls:
-                    pipeline.execute_command("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
-                replies = await pipeline.execute(raise_on_error=False)
+                replies = await self._many(calls)
         except Exception as error:  # noqa: BLE001 - as above
             replies = [error] * len(calls)
         for at, reply in enumerate(replies):
@@ -196,14 +216,14 @@ class AsyncRespStore:
                     replies[at] = await self._recover(calls[at], reply, began)
                 except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
                     replies[at] = final
-        return replies  # type: ignore[no-any-return]  # the clients' annotations differ
+        return replies
 
     async def aclose(self) -> None:
         for client in self._owned:
             await client.aclose()
 
     async def _recover(self, call: Call, error: Exception, began: float) -> Sequence[int]:
-        recovery = Recovery(call, self._where, began, self._deadline, drops=bool(self._owned))
+        recovery = Recovery(call, self._where, began, self._deadline, drops=self._drops, owned=bool(self._owned))
         while True:
             verdict = self._table.judge(error)
             if verdict is None and isinstance(error, RuntimeError) and "loop" in str(error):

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pyslot.adapters.resp import AsyncRespStore, Client, LazyCluster, Made, RespStore
 from pyslot.adapters.resp_bounds import bounded
+from pyslot.adapters.resp_direct import AsyncLine, Direct, Line, is_plain
 from pyslot.adapters.resp_errors import ErrorTable
 from pyslot.errors import UsageError
 
@@ -42,6 +43,17 @@ class Library(NamedTuple):
     table: ErrorTable
     options: Mapping[str, object]
     """For every client we make."""
+    direct: Direct | None
+    """How to use connections without their client; None where the packer in C is not installed."""
+
+    def line(self, client: Client) -> Line | AsyncLine | None:
+        """A way past a client of one server, to its connections."""
+        if self.direct:
+            if is_plain(client, self.blocking.client):
+                return Line(client.connection_pool, self.direct)
+            if is_plain(client, self.asyncio.client):
+                return AsyncLine(client.connection_pool, self.direct)
+        return None
 
 
 def open_sync(library: Library, target: object, deadline: float) -> RespStore:
@@ -49,6 +61,7 @@ def open_sync(library: Library, target: object, deadline: float) -> RespStore:
         make = partial(make_client, library, library.blocking, target, deadline)
         return RespStore(make(), library.table, deadline, make)
     made = _take(target, library.blocking, library.asyncio)
+    made = made._replace(line=library.line(made.client))
     _warn_if_patient(made, deadline)
     return RespStore(made, library.table, deadline)
 
@@ -57,7 +70,8 @@ def open_async(library: Library, target: object, deadline: float) -> AsyncRespSt
     if isinstance(target, str):
         make = partial(make_client, library, library.asyncio, target, deadline)
         return AsyncRespStore(make(), library.table, deadline, make, partial(open_sync, library, target, deadline))
-    return AsyncRespStore(_take(target, library.asyncio, library.blocking), library.table, deadline)
+    made = _take(target, library.asyncio, library.blocking)
+    return AsyncRespStore(made._replace(line=library.line(made.client)), library.table, deadline)
 
 
 def _take(target: object, colour: Colour, other: Colour) -> Made:
@@ -113,9 +127,10 @@ def make_client(library: Library, colour: Colour, url: str, deadline: float) -> 
         client = sentinel.master_for(service)
         if blocking:
             client.connection_pool.connection_class = bounded(client.connection_pool.connection_class)
-        return Made(client, f"{service} behind {where}", cluster=False, owned=[client, *sentinel.sentinels])
+        owned = [client, *sentinel.sentinels]
+        return Made(client, f"{service} behind {where}", cluster=False, owned=owned, line=library.line(client))
     client = colour.client.from_pool(pool)
-    return Made(client, where, cluster=False, owned=[client])
+    return Made(client, where, cluster=False, owned=[client], line=library.line(client))
 
 
 def _split(family: str, url: str) -> tuple[str, str, list[tuple[str, int]], str]:

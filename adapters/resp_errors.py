@@ -111,15 +111,15 @@ class WrongType(Exception):
 class Recovery:
     """What to do about the errors of one call. Pure, so that both colours share it."""
 
-    def __init__(self, call: Call, where: str, began: float, deadline: float, *, drops: int) -> None:
-        """`drops`: how many dropped connections to put up with."""
+    def __init__(self, call: Call, where: str, began: float, deadline: float, *, drops: int, owned: bool) -> None:
+        """`drops`: how many dropped connections to put up with. `owned`: the client is ours, and has no tries."""
         self.command: tuple[str, bytes] = ("EVALSHA", call.script.sha)
         self._call = call
         self._where = where
         self._deadline = deadline
         self._end = began + deadline
         self._drops = drops
-        self._owned = drops > 0
+        self._owned = owned
         self._pause = 0.001
 
     @property

@@ -13,7 +13,15 @@ from valkey.backoff import NoBackoff
 from valkey.retry import Retry
 
 from pyslot.adapters import resp_clients
+from pyslot.adapters.resp_direct import Direct
 from pyslot.adapters.resp_errors import ErrorTable
+
+try:
+    from libvalkey import pack_command
+except ImportError:  # a client that was passed in does without
+    _direct = None
+else:
+    _direct = Direct(pack_command, valkey.exceptions.ResponseError, named=("EVALSHA",))
 
 _cluster_retry = {"cluster_error_retry_attempts": 0}
 
@@ -41,6 +49,7 @@ LIBRARY = resp_clients.Library(
     ),
     table=ErrorTable(valkey.exceptions, valkey.exceptions.ValkeyClusterException),
     options={},
+    direct=_direct,
 )
 
 open_sync = partial(resp_clients.open_sync, LIBRARY)

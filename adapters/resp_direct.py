@@ -1,0 +1,98 @@
+"""The lowest public calls of both libraries: a connection of the client's pool, a packed command, its reply.
+
+What a client's `execute_command` does beyond that (tries of its own, callbacks, metrics) costs about a third of a call,
+and more on an event loop, where the libraries pack commands in Python. So it is left out where the client is a plain
+one; wherever anything goes wrong the call is taken up again through `execute_command`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any, NamedTuple, TypeAlias
+
+from pyslot.loader import Call
+
+Client: TypeAlias = Any
+
+
+class Direct(NamedTuple):
+    """What the two libraries do differently here."""
+
+    pack: Callable[[tuple[object, ...]], bytes]
+    """The packer in C."""
+    response_error: type[Exception]
+    """What a connection raises for an error that the server replied."""
+    named: tuple[str, ...]
+    """What a pool wants to be told when it gives a connection."""
+
+
+class Line:
+    """A client's pool, for blocking calls."""
+
+    def __init__(self, pool: Client, direct: Direct) -> None:
+        self._pack = direct.pack
+        self._take = pool.get_connection
+        self._named = direct.named
+        self._release = pool.release
+
+    def run(self, call: Call) -> Sequence[int]:
+        script, keys, head, permits = call
+        packed = self._pack(("EVALSHA", script.sha, len(keys), *keys, *head, *permits))
+        connection = self._take(*self._named)
+        try:
+            connection.send_packed_command((packed,))
+            reply: Sequence[int] = connection.read_response()
+        finally:
+            self._release(connection)  # a connection that met an error has closed itself
+        return reply
+
+
+class AsyncLine:
+    """The same on an event loop, and for many calls at once."""
+
+    def __init__(self, pool: Client, direct: Direct) -> None:
+        self._pack = direct.pack
+        self._take = pool.get_connection
+        self._named = direct.named
+        self._release = pool.release
+        self._response_error = direct.response_error
+
+    async def run(self, call: Call) -> Sequence[int]:
+        script, keys, head, permits = call
+        packed = self._pack(("EVALSHA", script.sha, len(keys), *keys, *head, *permits))
+        connection = await self._take(*self._named)
+        try:
+            await connection.send_packed_command(packed)
+            reply: Sequence[int] = await connection.read_response()
+        finally:
+            await self._release(connection)
+        return reply
+
+    async def run_many(self, calls: Sequence[Call]) -> list[Sequence[int] | Exception]:
+        """One write, and a reply or an error for each call."""
+        pack = self._pack
+        packed = [pack(("EVALSHA", call[0].sha, len(call[1]), *call[1], *call[2], *call[3])) for call in calls]
+        connection = await self._take(*self._named)
+        replies: list[Sequence[int] | Exception] = []
+        try:
+            await connection.send_packed_command(packed)
+            read = connection.read_response
+            for _ in calls:
+                try:
+                    replies.append(await read())
+                except self._response_error as error:
+                    replies.append(error)
+        finally:
+            await self._release(connection)
+        return replies
+
+
+def is_plain(client: Client, kind: type) -> bool:
+    """False for a client that somebody made more of: a subclass, one whose calls are traced, cached, or all on one
+    connection. Those keep what they are: their own `execute_command` is called."""
+    execute = kind.__dict__.get("execute_command")
+    if type(client) is not kind or type(execute) is not FunctionType or execute.__module__ != kind.__module__:
+        return False
+    one = client.connection is not None or getattr(client, "single_connection_client", False)
+    return not one and getattr(client.connection_pool, "cache", None) is None
