@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from pyslot.errors import UsageError
 from pyslot.loader import Call
@@ -40,12 +40,16 @@ class AsyncStore(Protocol):
     async def aclose(self) -> None: ...
 
 
+Land: TypeAlias = Callable[[int, Sequence[int] | Exception], None]
+"""Takes the answer to a call, by the call's place among those sent."""
+
+
 @runtime_checkable
 class PipelineStore(AsyncStore, Protocol):
     """An asynchronous store that can send many calls in one write: to one server, for clusters' clients can't."""
 
-    async def run_many(self, calls: Sequence[Call]) -> Sequence[Sequence[int] | Exception]:
-        """Run calls in order; where one fails its error is in the place of its reply."""
+    async def run_many(self, calls: Sequence[Call], land: Land) -> None:
+        """Run calls in order, and `land` what each is answered as soon as it is: a reply or an error."""
 
 
 _SCHEMES = {

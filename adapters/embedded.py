@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import cast
 
-from pyslot.adapters.base import PipelineStore, Store, open_async_store, open_store
+from pyslot.adapters.base import Land, PipelineStore, Store, open_async_store, open_store
 from pyslot.adapters.resp import AsyncRespStore, RespStore
 from pyslot.errors import StoreError, UsageError
 from pyslot.loader import Call
@@ -117,8 +117,8 @@ class AsyncEmbeddedStore:
     async def run(self, call: Call) -> Sequence[int]:
         return await self._run(call)
 
-    async def run_many(self, calls: Sequence[Call]) -> Sequence[Sequence[int] | Exception]:
-        return await self._store.run_many(calls)
+    async def run_many(self, calls: Sequence[Call], land: Land) -> None:
+        await self._store.run_many(calls, land)
 
     def blocking(self) -> Store:
         return open_store(self.url, self._deadline)

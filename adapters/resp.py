@@ -10,8 +10,9 @@ from math import inf
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from pyslot.adapters.base import Land
 from pyslot.adapters.resp_bounds import clock
-from pyslot.adapters.resp_direct import AsyncLine, Line
+from pyslot.adapters.resp_direct import AsyncLine, Landed, Line
 from pyslot.adapters.resp_errors import ErrorTable, Recovery, Verdict, WrongType, wrong_type
 from pyslot.errors import UsageError
 from pyslot.loader import Call
@@ -180,12 +181,12 @@ class AsyncRespStore:
         script, keys, head, permits = call
         return await self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
 
-    async def _pipeline(self, calls: Sequence[Call]) -> list[Sequence[int] | Exception]:
+    async def _pipeline(self, calls: Sequence[Call], landed: Landed) -> None:
         pipeline = self._client.pipeline(transaction=False)
         for script, keys, head, permits in calls:
             pipeline.execute_command("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
-        replies: list[Sequence[int] | Exception] = await pipeline.execute(raise_on_error=False)
-        return replies
+        for reply in await pipeline.execute(raise_on_error=False):
+            landed(reply)
 
     async def run(self, call: Call) -> Sequence[int]:
         began = monotonic()
@@ -202,21 +203,30 @@ class AsyncRespStore:
             raise asyncio.CancelledError
         return reply
 
-    async def run_many(self, calls: Sequence[Call]) -> list[Sequence[int] | Exception]:
+    async def run_many(self, calls: Sequence[Call], land: Land) -> None:
         """Run calls in one pipeline. Each that fails is taken up again by itself, as `run` would."""
         began = monotonic()
+        at = 0
+        failed: list[tuple[int, Exception]] = []
+
+        def landed(reply: Sequence[int] | Exception) -> None:
+            nonlocal at
+            if isinstance(reply, Exception):
+                failed.append((at, reply))
+            else:
+                land(at, reply)
+            at += 1
+
         try:
             async with asyncio.timeout(self._deadline):
-                replies = await self._many(calls)
+                await self._many(calls, landed)
         except Exception as error:  # noqa: BLE001 - as above
-            replies = [error] * len(calls)
-        for at, reply in enumerate(replies):
-            if isinstance(reply, Exception):
-                try:
-                    replies[at] = await self._recover(calls[at], reply, began)
-                except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
-                    replies[at] = final
-        return replies
+            failed += [(unanswered, error) for unanswered in range(at, len(calls))]
+        for again, error in failed:
+            try:
+                land(again, await self._recover(calls[again], error, began))
+            except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
+                land(again, final)
 
     async def aclose(self) -> None:
         for client in self._owned:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pyslot.loader import Call
 
 Client: TypeAlias = Any
+Landed: TypeAlias = Callable[[Sequence[int] | Exception], None]
 
 
 class Direct(NamedTuple):
@@ -69,23 +70,21 @@ class AsyncLine:
             await self._release(connection)
         return reply
 
-    async def run_many(self, calls: Sequence[Call]) -> list[Sequence[int] | Exception]:
-        """One write, and a reply or an error for each call."""
+    async def run_many(self, calls: Sequence[Call], landed: Landed) -> None:
+        """One write; then each reply, or the server's error, as it comes in."""
         pack = self._pack
-        packed = [pack(("EVALSHA", call[0].sha, len(call[1]), *call[1], *call[2], *call[3])) for call in calls]
+        packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *head, *rest)) for script, keys, head, rest in calls]
         connection = await self._take(*self._named)
-        replies: list[Sequence[int] | Exception] = []
         try:
             await connection.send_packed_command(packed)
             read = connection.read_response
             for _ in calls:
                 try:
-                    replies.append(await read())
+                    landed(await read())
                 except self._response_error as error:
-                    replies.append(error)
+                    landed(error)
         finally:
             await self._release(connection)
-        return replies
 
 
 def is_plain(client: Client, kind: type) -> bool:

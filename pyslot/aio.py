@@ -224,6 +224,7 @@ class AsyncLimiter:
             if renew := getattr(self._store, "next_loop", None):
                 renew()
         self._loop = loop
+        self._coalescer.enter(loop)
         if self._flows.upkeep.busy:
             self._flows.upkeep.wake()
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, TypeAlias
+from itertools import chain
+from typing import TypeAlias
 
 from pyslot.adapters.base import AsyncStore, PipelineStore
 from pyslot.errors import PyslotError, StoreUnavailable
 from pyslot.hooks import Guarded
 from pyslot.loader import Call
 
-FLIGHTS = 2
+FLIGHTS = 4
 """Pipelines in flight at once: the server works on one while the other's replies are read and its successor made."""
 PERMITS = 256
 """Permits in one script call, at most: more would save nothing, and hold the server for longer."""
@@ -28,40 +29,44 @@ CALLS = 64
 
 Key: TypeAlias = tuple[str, tuple[bytes, ...], tuple[bytes, ...]]
 Reply: TypeAlias = Sequence[int]
+Waiter: TypeAlias = tuple["asyncio.Future[Reply]", tuple[bytes, ...], float]
+"""Who waits, with what for, since when."""
 
 
 class _Lane:
     """Calls of one script with the same keys and rules: one in flight, the others waiting in order of arrival."""
 
-    __slots__ = ("call", "key", "most", "waiting")
+    __slots__ = ("call", "flying", "key", "most", "waiting")
 
     def __init__(self, key: Key, call: Call) -> None:
         self.key = key
         self.call = call
         self.most = max(1, min(PERMITS, KEYED // len(call.keys)))
-        self.waiting: deque[tuple[asyncio.Future[Reply], tuple[bytes, ...]]] = deque()
+        self.waiting: list[Waiter] = []
+        self.flying: list[Waiter] = []
 
-
-class _Leg(NamedTuple):
-    """What one lane sends in one flight."""
-
-    lane: _Lane
-    call: Call
-    waiters: list[asyncio.Future[Reply]]
+    def board(self) -> Call | None:
+        """The next call, for as many of those who wait as one call may take; None where all have left."""
+        there = [waiter for waiter in self.waiting if not waiter[0].done()]
+        self.flying, self.waiting = there[: self.most], there[self.most :]
+        if not there:
+            return None
+        return self.call._replace(permits=tuple(chain.from_iterable([waiter[1] for waiter in self.flying])))
 
     def land(self, reply: Reply | BaseException) -> None:
         """Hand everybody their part of the reply; who has left by now is passed over."""
+        flown, self.flying = self.flying, []
         if isinstance(reply, BaseException):
-            for waiter in self.waiters:
+            for waiter, _, _ in flown:
                 if not waiter.done():
                     if isinstance(reply, Exception):
                         waiter.set_exception(_own(reply))
                     else:
                         waiter.cancel()
             return
-        size = len(reply) // len(self.waiters)
+        size = len(reply) // len(flown)
         at = 0
-        for waiter in self.waiters:
+        for waiter, _, _ in flown:
             if not waiter.done():
                 waiter.set_result(reply[at : at + size])
             at += size
@@ -77,10 +82,9 @@ class Coalescer:
         self._many = store.run_many if isinstance(store, PipelineStore) and not store.cluster else None
         self._deadline = deadline
         self._hooks = hooks
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._begin(None)
 
-    def _begin(self, loop: asyncio.AbstractEventLoop | None) -> None:
+    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Be used on this loop from now on."""
         # What an earlier loop left unfinished ended with it: nobody waits for that any more.
         self._loop = loop
         self._lanes: dict[Key, _Lane] = {}
@@ -90,7 +94,6 @@ class Coalescer:
         self._flying = 0
         self._departing = False
         self._flights: set[asyncio.Task[None]] = set()
-        self._due: deque[tuple[float, asyncio.Future[Reply]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self, call: Call) -> Awaitable[Reply]:
@@ -98,31 +101,24 @@ class Coalescer:
         script, keys, head, permits = call
         if not permits:
             return self._run(call)
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._begin(loop)
         key = (script.name, keys, head)
         lane = self._lanes.get(key)
         if lane is None:
-            lane = _Lane(key, call)
+            lane = self._lanes[key] = _Lane(key, call)
             if not self._flying or self._many is None:
                 return self._run_alone(lane, call)
-            self._lanes[key] = lane
             self._ready.append(lane)
             self._depart_soon()
+        loop = self._loop
+        now = loop.time()
         waiter: asyncio.Future[Reply] = loop.create_future()
-        lane.waiting.append((waiter, permits))
-        due, now = self._due, loop.time()
-        while due and due[0][1].done():
-            due.popleft()
-        due.append((now + self._deadline, waiter))
+        lane.waiting.append((waiter, permits, now))
         if self._timer is None:
             self._timer = loop.call_at(now + self._deadline, self._expire)
         return waiter
 
     async def _run_alone(self, lane: _Lane, call: Call) -> Reply:
         loop = self._loop
-        self._lanes[lane.key] = lane
         self._flying += 1
         if self._hooks:
             self._hooks.batch(1)
@@ -130,7 +126,8 @@ class Coalescer:
             return await self._run(call)
         finally:
             if loop is self._loop:
-                self._landed((lane,))
+                self._landed(lane)
+                self._ended()
 
     async def run_late(self, call: Call) -> Reply:
         """Run a call of the clean-up, behind what is in flight now: an undo is not to overtake what it undoes."""
@@ -145,80 +142,79 @@ class Coalescer:
 
     def _depart_soon(self) -> None:
         # Not at once: whoever the same landing has woken asks next, and shall come along.
-        if not self._departing and self._loop and (self._many is None or self._flying < FLIGHTS):
+        if not self._departing and (self._many is None or self._flying < FLIGHTS):
             self._departing = True
             self._loop.call_soon(self._depart)
 
     def _depart(self) -> None:
         self._departing = False
-        calls = 1 if self._many is None else CALLS
+        most = 1 if self._many is None else CALLS
         while self._ready and (self._many is None or self._flying < FLIGHTS):
-            legs: list[_Leg] = []
-            while self._ready and len(legs) < calls:
+            lanes: list[_Lane] = []
+            calls: list[Call] = []
+            while self._ready and len(calls) < most:
                 lane = self._ready.popleft()
-                if (leg := _leg(lane)) is None:
+                if (call := lane.board()) is None:
                     del self._lanes[lane.key]
                 else:
-                    legs.append(leg)
-            if legs and self._loop:
+                    lanes.append(lane)
+                    calls.append(call)
+            if calls:
                 self._flying += 1
-                flight = self._loop.create_task(self._fly(legs), name="pyslot-flight")
+                flight = self._loop.create_task(self._fly(lanes, calls), name="pyslot-flight")
                 self._flights.add(flight)
                 flight.add_done_callback(self._flights.discard)
 
-    async def _fly(self, legs: list[_Leg]) -> None:
-        replies: Sequence[Reply | BaseException]
+    async def _fly(self, lanes: list[_Lane], calls: list[Call]) -> None:
         if self._hooks:
-            for leg in legs:
-                self._hooks.batch(len(leg.waiters))
+            for lane in lanes:
+                self._hooks.batch(len(lane.flying))
+        up = dict(enumerate(lanes))
+
+        def land(at: int, reply: Reply | BaseException) -> None:
+            lane = up.pop(at)
+            lane.land(reply)
+            self._landed(lane)
+
         try:
-            if len(legs) == 1 or self._many is None:
-                replies = [await self._run(leg.call) for leg in legs]
+            if len(calls) == 1 or self._many is None:
+                land(0, await self._run(calls[0]))
             else:
-                replies = await self._many([leg.call for leg in legs])
+                await self._many(calls, land)
         except BaseException as error:
-            replies = [error] * len(legs)
+            for at in list(up):
+                land(at, error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            for leg, reply in zip(legs, replies, strict=True):
-                leg.land(reply)
-            self._landed([leg.lane for leg in legs])
+            self._ended()
 
-    def _landed(self, lanes: Sequence[_Lane]) -> None:
+    def _landed(self, lane: _Lane) -> None:
+        if lane.waiting:
+            self._ready.append(lane)
+            self._depart_soon()
+        else:
+            del self._lanes[lane.key]
+
+    def _ended(self) -> None:
         self._flying -= 1
-        for lane in lanes:
-            if lane.waiting:
-                self._ready.append(lane)
-            else:
-                del self._lanes[lane.key]
         if self._ready:
             self._depart_soon()
 
     def _expire(self) -> None:
-        """All wait equally long, so those who came first are due first, and one timer serves all."""
-        self._timer = None
-        loop, due = self._loop, self._due
-        while due and loop:
-            at, waiter = due[0]
-            if not waiter.done():
-                if at > loop.time():
-                    self._timer = loop.call_at(at, self._expire)
-                    return
-                waiter.set_exception(StoreUnavailable(f"{self._store!r}: no answer within {self._deadline:g} s"))
-            due.popleft()
-
-
-def _leg(lane: _Lane) -> _Leg | None:
-    """The next call of a lane, for as many of those who wait as one call may take."""
-    waiters: list[asyncio.Future[Reply]] = []
-    permits: list[bytes] = []
-    while lane.waiting and len(waiters) < lane.most:
-        waiter, figures = lane.waiting.popleft()
-        if not waiter.done():
-            waiters.append(waiter)
-            permits += figures
-    return _Leg(lane, lane.call._replace(permits=tuple(permits)), waiters) if waiters else None
+        """One timer for all; it looks again when the next is due, but not for every one of a crowd."""
+        now, late = self._loop.time(), self._deadline / 50
+        dues = []
+        for lane in self._lanes.values():
+            for waiter, _, since in (*lane.flying, *lane.waiting):
+                if not waiter.done():
+                    if since + self._deadline <= now:
+                        waiter.set_exception(
+                            StoreUnavailable(f"{self._store!r}: no answer within {self._deadline:g} s")
+                        )
+                    else:
+                        dues.append(since + self._deadline)
+        self._timer = self._loop.call_at(max(min(dues), now + late), self._expire) if dues else None
 
 
 def _own(error: Exception) -> Exception:

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from pyslot import AsyncLimiter, AsyncPermit, Slots, StoreError, StoreUnavailable, Window
+from pyslot.adapters.base import Land
 from pyslot.calls import SCRIPTS
 from pyslot.coalesce import CALLS, FLIGHTS, KEYED, PERMITS, Coalescer
 from pyslot.loader import Call
@@ -31,9 +32,12 @@ class Airport:
         self.sent: list[list[Call]] = []
         """Each write, with the calls in it."""
         self.gates: list[asyncio.Future[None]] = []
+        self.lands: list[Land] = []
+        """For each write, how to answer one of its calls before the others."""
 
-    async def _fly(self, calls: Sequence[Call]) -> None:
+    async def _fly(self, calls: Sequence[Call], land: Land = lambda *_: None) -> None:
         self.sent.append(list(calls))
+        self.lands.append(land)
         gate = asyncio.get_running_loop().create_future()
         self.gates.append(gate)
         await gate
@@ -42,9 +46,10 @@ class Airport:
         await self._fly([call])
         return _echo(call)
 
-    async def run_many(self, calls: Sequence[Call]) -> Sequence[Sequence[int] | Exception]:
-        await self._fly(calls)
-        return [StoreError("bad key") if call.keys == (b"bad",) else _echo(call) for call in calls]
+    async def run_many(self, calls: Sequence[Call], land: Land) -> None:
+        await self._fly(calls, land)
+        for at, call in enumerate(calls):
+            land(at, StoreError("bad key") if call.keys == (b"bad",) else _echo(call))
 
     async def aclose(self) -> None: ...
 
@@ -67,7 +72,7 @@ class OneByOne(Airport):
 
     cluster = True
 
-    async def run_many(self, calls: Sequence[Call]) -> Sequence[Sequence[int] | Exception]:
+    async def run_many(self, calls: Sequence[Call], land: Land) -> None:
         raise AssertionError(f"a cluster's client refuses to take {len(calls)} calls at once")
 
 
@@ -88,6 +93,13 @@ def start(coalescer: Coalescer, calls: Iterable[Call]) -> list[asyncio.Task[Sequ
     return [asyncio.create_task(ask(coalescer, call)) for call in calls]
 
 
+def coalescing(store: Airport, deadline: float = 1) -> Coalescer:
+    """On the running loop."""
+    coalescer = Coalescer(store, deadline)
+    coalescer.enter(asyncio.get_running_loop())
+    return coalescer
+
+
 async def ask(coalescer: Coalescer, call: Call) -> Sequence[int]:
     return await coalescer.run(call)
 
@@ -95,7 +107,7 @@ async def ask(coalescer: Coalescer, call: Call) -> Sequence[int]:
 async def test_a_call_on_an_idle_limiter_is_sent_at_once() -> None:
     """Before the event loop turns once: nothing waits for company."""
     store = Airport()
-    running = Coalescer(store, 1).run(a_call(1)).__await__()
+    running = coalescing(store).run(a_call(1)).__await__()
     next(running)
     assert store.sent == [[a_call(1)]]
     running.close()
@@ -104,7 +116,7 @@ async def test_a_call_on_an_idle_limiter_is_sent_at_once() -> None:
 async def test_what_waits_joins_the_next_call_in_order() -> None:
     """Each gets its own part of the reply."""
     store = Airport()
-    tasks = start(Coalescer(store, 1), [a_call(n) for n in range(10)])
+    tasks = start(coalescing(store), [a_call(n) for n in range(10)])
     await settle()
     assert store.sent == [[a_call(0)]]
     await store.land()
@@ -118,7 +130,7 @@ async def test_what_waits_joins_the_next_call_in_order() -> None:
 async def test_clean_up_leaves_behind_what_is_in_flight() -> None:
     """An undo that overtook the call it undoes would find nothing, and a slot would be held by nobody."""
     store = Airport()
-    coalescer = Coalescer(store, 1)
+    coalescer = coalescing(store)
     tasks = start(coalescer, [a_call(n) for n in range(3)])
     await settle()
     await store.land()
@@ -135,7 +147,7 @@ async def test_clean_up_leaves_behind_what_is_in_flight() -> None:
 async def test_other_rules_never_join() -> None:
     """One key under two rules is two calls."""
     store = Airport()
-    tasks = start(Coalescer(store, 1), [a_call(n, rule=b"%d" % (n % 2)) for n in range(6)])
+    tasks = start(coalescing(store), [a_call(n, rule=b"%d" % (n % 2)) for n in range(6)])
     await settle()
     while store.in_flight:
         await store.land()
@@ -147,21 +159,44 @@ async def test_other_rules_never_join() -> None:
 async def test_ready_together_shares_a_pipeline() -> None:
     """Calls over different keys leave in one write, bounded, and no more writes are under way than are of use."""
     store = Airport()
-    tasks = start(Coalescer(store, 1), [a_call(n, b"k%d" % n) for n in range(CALLS * 3)])
+    tasks = start(coalescing(store), [a_call(n, b"k%d" % n) for n in range(CALLS * 2 * FLIGHTS)])
     await settle()
-    assert [len(calls) for calls in store.sent] == [1, CALLS]
+    assert [len(calls) for calls in store.sent] == [1] + [CALLS] * (FLIGHTS - 1)
     assert store.in_flight == FLIGHTS
     while store.in_flight:
         await store.land()
         assert store.in_flight <= FLIGHTS
-    assert [len(calls) for calls in store.sent] == [1, CALLS, CALLS, CALLS - 1]
-    assert [await task for task in tasks] == [[n, 7] for n in range(CALLS * 3)]
+    assert [len(calls) for calls in store.sent] == [1] + [CALLS] * (2 * FLIGHTS - 1) + [CALLS - 1]
+    assert [await task for task in tasks] == [[n, 7] for n in range(CALLS * 2 * FLIGHTS)]
+
+
+async def test_each_goes_on_when_its_own_reply_is_there() -> None:
+    """Not when the last of its pipeline is: what they do next travels while the server works on the rest."""
+    store = Airport()
+    coalescer = coalescing(store)
+    tasks = start(coalescer, [a_call(n, b"k%d" % min(n, 3)) for n in range(6)])
+    await settle()
+    await store.land()
+    assert [len(calls) for calls in store.sent] == [1, 3]
+    store.lands[1](1, [2, 7])
+    await settle()
+    assert [task.done() for task in tasks] == [True, False, True, False, False, False]
+    store.lands[1](2, [3, 7, 4, 7, 5, 7])  # a joined call, of three permits
+    (again,) = start(coalescer, [a_call(9, b"k3")])
+    await settle()
+    assert [task.done() for task in tasks] == [True, False, True, True, True, True]
+    assert store.sent[2] == [a_call(9, b"k3")], "its key is free again"
+    await store.land(StoreUnavailable("gone"))
+    with pytest.raises(StoreUnavailable, match="gone"):
+        await tasks[1]
+    await store.land()
+    assert await again == [9, 7]
 
 
 async def test_a_cluster_gets_joined_calls_one_by_one() -> None:
     """A busy key keeps no other key waiting."""
     store = OneByOne()
-    tasks = start(Coalescer(store, 1), [a_call(n, b"k%d" % (n % 3)) for n in range(12)])
+    tasks = start(coalescing(store), [a_call(n, b"k%d" % (n % 3)) for n in range(12)])
     await settle()
     assert [len(call.permits) for (call,) in store.sent] == [1, 1, 1]
     for _ in range(3):
@@ -178,7 +213,7 @@ async def test_batches_are_bounded(keys: int, most: int) -> None:
     store = Airport()
     rules = (b"s", b"5", b"60000") * keys
     call = Call(SCRIPTS["admit"], tuple(b"k%d" % n for n in range(keys)), (b"", b"", *rules))
-    tasks = start(Coalescer(store, 1), [call._replace(permits=(b"%d" % n,)) for n in range(2 * most + 2)])
+    tasks = start(coalescing(store), [call._replace(permits=(b"%d" % n,)) for n in range(2 * most + 2)])
     await settle()
     while store.in_flight:
         await store.land()
@@ -189,7 +224,7 @@ async def test_batches_are_bounded(keys: int, most: int) -> None:
 async def test_who_left_before_the_call_did_is_not_sent() -> None:
     """Nor does the reply move up in place of the missing."""
     store = Airport()
-    tasks = start(Coalescer(store, 1), [a_call(n) for n in range(5)])
+    tasks = start(coalescing(store), [a_call(n) for n in range(5)])
     await settle()
     tasks[2].cancel()
     await settle()
@@ -203,7 +238,7 @@ async def test_who_left_before_the_call_did_is_not_sent() -> None:
 async def test_leaving_a_call_in_flight_harms_nobody() -> None:
     """Not even when all of them leave: the call lands, and the next one leaves."""
     store = Airport()
-    coalescer = Coalescer(store, 1)
+    coalescer = coalescing(store)
     tasks = start(coalescer, [a_call(n) for n in range(4)])
     await settle()
     await store.land()
@@ -221,7 +256,7 @@ async def test_leaving_a_call_in_flight_harms_nobody() -> None:
 async def test_the_first_may_leave() -> None:
     """The call that went out alone is its caller's own; those who waited for it go on without."""
     store = Airport()
-    tasks = start(Coalescer(store, 1), [a_call(n) for n in range(3)])
+    tasks = start(coalescing(store), [a_call(n) for n in range(3)])
     await settle()
     tasks[0].cancel()
     await settle()
@@ -233,7 +268,7 @@ async def test_the_first_may_leave() -> None:
 async def test_an_error_reaches_everybody_as_his_own() -> None:
     """Whoever adds to an error, or to its traceback, adds to his own."""
     store = Airport()
-    tasks = start(Coalescer(store, 1), [a_call(n) for n in range(4)])
+    tasks = start(coalescing(store), [a_call(n) for n in range(4)])
     await settle()
     await store.land()
     await store.land(StoreUnavailable("gone"))
@@ -246,7 +281,7 @@ async def test_an_error_reaches_everybody_as_his_own() -> None:
 async def test_one_calls_error_is_not_its_neighbours() -> None:
     """In one pipeline, each call fails or answers by itself."""
     store = Airport()
-    tasks = start(Coalescer(store, 1), [a_call(0), a_call(1, b"good"), a_call(2, b"bad"), a_call(3, b"fine")])
+    tasks = start(coalescing(store), [a_call(0), a_call(1, b"good"), a_call(2, b"bad"), a_call(3, b"fine")])
     await settle()
     await store.land()
     await store.land()
@@ -258,7 +293,7 @@ async def test_one_calls_error_is_not_its_neighbours() -> None:
 async def test_the_deadline_is_each_callers_own() -> None:
     """It begins with the caller's call, not with the flight he waits for, nor with the one he takes."""
     store = Airport()
-    coalescer = Coalescer(store, 0.3)
+    coalescer = coalescing(store, 0.3)
     took: dict[int, float] = {}
 
     async def wait(n: int, later: float) -> None:
@@ -279,7 +314,7 @@ async def test_the_deadline_is_each_callers_own() -> None:
 async def test_closing_waits_for_what_is_in_flight() -> None:
     """So that no task outlives its limiter."""
     store = Airport()
-    coalescer = Coalescer(store, 1)
+    coalescer = coalescing(store)
     tasks = start(coalescer, [a_call(n) for n in range(3)])
     await settle()
     await store.land()
@@ -297,11 +332,13 @@ def test_a_loop_that_died_in_flight_leaves_nothing_behind() -> None:
     coalescer = Coalescer(store, 1)
 
     async def die() -> None:
+        coalescer.enter(asyncio.get_running_loop())
         start(coalescer, [a_call(n) for n in range(5)])
         await settle()
         await store.land()
 
     async def live() -> Sequence[int]:
+        coalescer.enter(asyncio.get_running_loop())
         (task,) = start(coalescer, [a_call(8)])
         await settle()
         store.gates[-1].set_result(None)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from pyslot.adapters.base import AsyncStore, PipelineStore
+from pyslot.adapters.base import AsyncStore, Land, PipelineStore
 from pyslot.loader import Call
 from tests.adapters.helpers import KINDS, Kind
 from tests.conftest import GetServer, PrivateServer
@@ -60,10 +60,9 @@ class AsyncBefore(Before):
         reply: Sequence[int] = await self.store.run(call)
         return reply
 
-    async def run_many(self, calls: Sequence[Call]) -> Sequence[Sequence[int] | Exception]:
+    async def run_many(self, calls: Sequence[Call], land: Land) -> None:
         self.happens()
-        replies: Sequence[Sequence[int] | Exception] = await self.store.run_many(calls)
-        return replies
+        await self.store.run_many(calls, land)
 
     async def aclose(self) -> None:
         await self.store.aclose()
@@ -171,7 +170,13 @@ async def test_a_pipeline_sends_again_each_script_that_is_not_known(kind: Kind, 
     store = kind.open(kind.url(server.address))
     assert isinstance(store, PipelineStore)
     calls = [admit((G(5),), name) for name in ("a", "b", "c")] + [finish((G(5),), "b")]
-    replies = await store.run_many(calls)
-    assert [next(iter(reply)) for reply in replies if not isinstance(reply, Exception)] == [1, 1, 1, 2]
+    replies: dict[int, Sequence[int] | Exception] = {}
+    await store.run_many(calls, replies.__setitem__)
+    assert [next(iter(reply)) for _, reply in sorted(replies.items()) if not isinstance(reply, Exception)] == [
+        1,
+        1,
+        1,
+        2,
+    ]
     assert isinstance(store, AsyncStore)
     await store.aclose()
