@@ -149,8 +149,8 @@ class AsyncRespStore:
         self._client = made.client
         self._execute: Callable[..., Awaitable[Sequence[int]]] = made.client.execute_command
         line: AsyncLine | None = made.line
-        self._first = line.run if line else self._by_client
-        self._many = line.run_many if line else self._pipeline
+        self._first: Callable[[Call], Awaitable[Sequence[int]]] = line.run if line else self._by_client
+        self._many: Callable[[Sequence[Call], Landed], Awaitable[None]] = line.run_many if line else self._pipeline
         self._where = made.where
         self._owned = made.owned
         self._drops = int(bool(made.owned or made.line))  # a client that was passed in may have tries of its own
@@ -222,9 +222,9 @@ class AsyncRespStore:
                 await self._many(calls, landed)
         except Exception as error:  # noqa: BLE001 - as above
             failed += [(unanswered, error) for unanswered in range(at, len(calls))]
-        for again, error in failed:
+        for again, trouble in failed:
             try:
-                land(again, await self._recover(calls[again], error, began))
+                land(again, await self._recover(calls[again], trouble, began))
             except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
                 land(again, final)
 
@@ -264,7 +264,7 @@ class AsyncRespStore:
         return types
 
 
-def _forked(*_: object) -> Awaitable[Sequence[int]]:
+def _forked(*_: object) -> Awaitable[Any]:
     raise UsageError(
         "this limiter's client was made before a fork, and belongs to the parent's event loop: "
         "make both anew in every process, or give the limiter a URL"

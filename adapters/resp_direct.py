@@ -20,7 +20,7 @@ Landed: TypeAlias = Callable[[Sequence[int] | Exception], None]
 class Direct(NamedTuple):
     """What the two libraries do differently here."""
 
-    pack: Callable[[tuple[object, ...]], bytes]
+    pack: Callable[[Any], bytes]
     """The packer in C."""
     response_error: type[Exception]
     """What a connection raises for an error that the server replied."""
@@ -87,7 +87,7 @@ class AsyncLine:
             await self._release(connection)
 
 
-def is_plain(client: Client, kind: type) -> bool:
+def is_plain(client: Client, kind: Client) -> bool:
     """False for a client that somebody made more of: a subclass, one whose calls are traced, cached, or all on one
     connection. Those keep what they are: their own `execute_command` is called."""
     execute = kind.__dict__.get("execute_command")

@@ -72,7 +72,7 @@ class OneByOne(Airport):
 
     cluster = True
 
-    async def run_many(self, calls: Sequence[Call], land: Land) -> None:
+    async def run_many(self, calls: Sequence[Call], land: Land) -> None:  # noqa: ARG002  # a store's signature
         raise AssertionError(f"a cluster's client refuses to take {len(calls)} calls at once")
 
 
