@@ -35,6 +35,23 @@ class Load:
         assert answer["overall_code"] == "OK", answer
         await self.limiter._release_parallel_request_slots({"slot_id": id, "counter_keys": [_gauge("api_key", "hot")]})
 
+    async def refused(self) -> None:
+        """A slot of a key that has none."""
+        id = uuid.uuid4().hex
+        answer = await self.limiter.should_rate_limit([self._limits("api_key", "full", slots=1)], parallel_slot_id=id)
+        assert answer["overall_code"] == "OVER_LIMIT", answer
+
+    async def fill(self) -> None:
+        """Take the one slot that `refused` asks for."""
+        await self.limiter.should_rate_limit([self._limits("api_key", "full", slots=1)], parallel_slot_id="there")
+
+    async def settled(self) -> None:
+        """Tokens of one team, reserved and settled."""
+        limits = [self._limits("team", "settled", tokens=MUCH)]
+        answer = await self.limiter.reserve_tpm_tokens(limits, 1_000)
+        assert answer["overall_code"] == "OK", answer
+        await self._settle((("team", "settled"),))
+
     async def gateway(self) -> None:
         """What the proxy does for slots, requests and tokens of four subjects: check, reserve, settle."""
         who = [("api_key", zipf(500)), ("team", zipf(50)), ("user", zipf(500)), ("model_per_team", zipf(5))]
@@ -45,13 +62,16 @@ class Load:
         answer = await self.limiter.reserve_tpm_tokens(limits, 1_000)
         assert answer["overall_code"] == "OK", answer
         names = [(limit["key"], limit["value"]) for limit in limits]
-        await self.limiter.async_increment_tokens_with_ttl_preservation(
-            self.limiter._build_reservation_aware_tpm_ops(
-                targets=tuple(names), reserved_scopes=frozenset(names), actual_tokens=700, reserved_tokens=1_000
-            )
-        )
+        await self._settle(tuple(names))
         await self.limiter._release_parallel_request_slots(
             {"slot_id": id, "counter_keys": [_gauge(key, value) for key, value in names]}
+        )
+
+    async def _settle(self, names: tuple[tuple[str, str], ...]) -> None:
+        await self.limiter.async_increment_tokens_with_ttl_preservation(
+            self.limiter._build_reservation_aware_tpm_ops(
+                targets=names, reserved_scopes=frozenset(names), actual_tokens=700, reserved_tokens=1_000
+            )
         )
 
     def _limits(self, key, value, *, slots=None, requests=None, tokens=None):  # noqa: ANN001, ANN202  # theirs
@@ -80,7 +100,8 @@ async def load(step, tasks: int, seconds: float) -> dict[str, float]:  # noqa: A
     await asyncio.gather(*(work() for _ in range(tasks)))
     took = time.perf_counter() - began
     waits.sort()
-    return {"rate": len(waits) / took, "p50": waits[len(waits) // 2], "p99": waits[len(waits) * 99 // 100]}
+    count = len(waits)
+    return {"rate": count / took, "p50": waits[count // 2], "p99": waits[count * 99 // 100], "steps": count}
 
 
 def scripts() -> dict[str, str]:
@@ -93,6 +114,8 @@ async def main() -> None:
         asked = json.loads(line)
         if asked["what"] == "scripts":
             answer: object = scripts()
+        elif asked["what"] == "fill":
+            answer = await made.fill()
         else:
             answer = await load(getattr(made, asked["what"]), asked["tasks"], asked["seconds"])
         print("ANSWER", json.dumps(answer), flush=True)

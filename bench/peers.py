@@ -1,9 +1,11 @@
-"""Other libraries, each doing the nearest thing to ours that it offers; what differs is said with it."""
+"""Other libraries, each doing the nearest thing to ours that it offers. `DIFFERS` says how that differs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from typing import Any, TypeAlias
 
 import limits
 import pyrate_limiter
@@ -16,84 +18,144 @@ from limits.aio.storage import RedisStorage as AsyncRedisStorage
 from limits.aio.strategies import FixedWindowRateLimiter as AsyncFixedWindow
 from limits.aio.strategies import MovingWindowRateLimiter as AsyncMovingWindow
 
-from tests.servers.process import Server
+from bench.clients import NAMES, PATIENCE
+from bench.places import Place
+from bench.rounds import Step
 
-MUCH = 10**6
-"""Of what peers keep a log of, so many entries are the most."""
+LOG = 10**6
+"""So many entries are the most where a peer keeps a log of requests."""
+
+Admits: TypeAlias = Callable[[], Awaitable[bool]]
+BlockingAdmits: TypeAlias = Callable[[], bool]
+
+DIFFERS = {
+    "bare EVALSHA": "Our own two scripts, sent by hand with ready-made arguments: no decision, no renewal of leases, "
+    "no time-out, no clean-up after a lost reply. What the client library costs by itself.",
+    "pyslot, each call by itself": "Ours with `coalesce=False`: calls that wait together do not travel together.",
+    "LiteLLM": "Its proxy's limiter (`parallel_request_limiter_v3`) from its package, in a process of its own. A "
+    "gateway's request is four steps after each other, not all or none; on single servers only.",
+    "steindamm, semaphore": "Tokens in a list, taken with BLPOP: waiters are served in order, a slot has no holder and "
+    "no lease, so one that dies keeps it until the whole semaphore expires. Three round trips to enter and leave.",
+    "limits, fixed window": "One counter with a time to live: refused requests count as well, nothing is given back or "
+    "settled, one limit a call.",
+    "limits, moving window": "A list of the times of all hits, by the client's clock: exact over any minute, and its "
+    "memory grows with the limit. Nothing is given back.",
+    "throttled-py, fixed window": "One counter, by the client's clock; nothing is given back, one limit a call.",
+    "pyrate-limiter": "A sorted set of all hits, by the client's clock; nothing is given back.",
+    "asyncio.Semaphore": "Within one process only: no server, nothing shared. The best that waiting can be.",
+}
+"""How each contestant's name begins -> what it does otherwise than ours."""
 
 
-class Peer(NamedTuple):
-    name: str
-    differs: str
-    step: Any
-    """A function for sync peers, a coroutine function for async ones."""
-
-
-def sync(server: Server) -> list[Peer]:
-    """One request counted, blocking."""
-    peers = []
-    rule = limits.parse(f"{MUCH}/minute")
+async def counters(place: Place, stack: AsyncExitStack, most: int) -> dict[str, Admits]:
+    """One request counted in a window of a day, of which `most` fit; True if it was admitted."""
+    address = place.masters[0].address
+    rule = limits.parse(f"{most}/day")
+    found: dict[str, Admits] = {}
     for client in ("redis", "valkey"):
-        store = limits.storage.storage_from_string(f"{client}://{server.address}")
-        for strategy in (limits.strategies.FixedWindowRateLimiter, limits.strategies.MovingWindowRateLimiter):
-            limiter = strategy(store)
-            kind = strategy.__name__.removesuffix("RateLimiter")
-            what = "one counter, not given back" if kind == "FixedWindow" else "a list of hits by the client's clock"
-            peers.append(Peer(f"limits, {kind}, {client}", what, _hit(limiter, rule, kind)))
-    throttle = throttled.Throttled(
-        key="hot",
-        using="fixed_window",
-        quota=throttled.per_min(MUCH),
-        store=throttled.RedisStore(server=f"{server.url}/0"),
-    )
-    peers.append(Peer("throttled-py, fixed window", "one counter, not given back", throttle.limit))
-    rates = [pyrate_limiter.Rate(MUCH, 60_000)]
-    bucket = pyrate_limiter.RedisBucket.init(rates, redis.Redis(port=server.port), "pyrate")
-    pyrate = pyrate_limiter.Limiter(bucket)
-    peers.append(Peer("pyrate-limiter", "a sorted set of hits, not given back", lambda: pyrate.try_acquire("hot")))
-    semaphore = steindamm.SyncSemaphore.create(name="hot", capacity=1_000, connection=redis.Redis(port=server.port))
-    peers.append(Peer("steindamm, semaphore", "waits in a list; a slot's holder is not named", _enter(semaphore)))
-    return peers
-
-
-def asynchronous(server: Server) -> list[Peer]:
-    """The same on an event loop."""
-    rule = limits.parse(f"{MUCH}/minute")
-    peers = []
-    store = AsyncRedisStorage(f"async+{server.url}", implementation="redispy")
-    for strategy in (AsyncFixedWindow, AsyncMovingWindow):
-        kind = strategy.__name__.removesuffix("RateLimiter")
-        what = "one counter, not given back" if kind == "FixedWindow" else "a list of hits by the client's clock"
-        limiter = strategy(store)
-
-        async def hit(limiter: Any = limiter, kind: str = kind) -> None:  # noqa: ANN401  # one of the two
-            await limiter.hit(rule, kind)
-
-        peers.append(Peer(f"limits, {kind}", what, hit))
+        using = "redispy" if client == "redis" else "valkey"
+        store = AsyncRedisStorage(f"async+{client}://{address}", implementation=using)
+        for kind, strategy in (("fixed", AsyncFixedWindow), ("moving", AsyncMovingWindow)):
+            found[f"limits, {kind} window, {NAMES[client]}"] = partial(strategy(store).hit, rule, f"{kind} {client}")
     throttle = throttled.asyncio.Throttled(
         key="hot",
         using="fixed_window",
-        quota=throttled.asyncio.per_min(MUCH),
-        store=throttled.asyncio.RedisStore(server=f"{server.url}/0"),
+        quota=throttled.asyncio.per_day(most),
+        store=throttled.asyncio.RedisStore(server=f"redis://{address}/0"),
     )
-    peers.append(Peer("throttled-py, fixed window", "one counter, not given back", throttle.limit))
-    client = redis.asyncio.Redis.from_pool(redis.asyncio.BlockingConnectionPool(port=server.port, timeout=20))
 
-    async def semaphore() -> None:
-        async with steindamm.AsyncSemaphore.create(name="hot", capacity=1_000, connection=client):
+    async def throttled_py() -> bool:
+        return not (await throttle.limit()).limited
+
+    found["throttled-py, fixed window"] = throttled_py
+    rates = [pyrate_limiter.Rate(most, 86_400_000)]
+    pyrate = pyrate_limiter.Limiter(await pyrate_limiter.RedisBucket.init(rates, _concurrent(place, stack), "pyrate"))
+    stack.callback(pyrate.close)
+    found["pyrate-limiter"] = partial(pyrate.try_acquire_async, "hot", blocking=False)
+    return found
+
+
+def blocking_counters(place: Place, stack: AsyncExitStack) -> dict[str, BlockingAdmits]:
+    """The same for one caller who blocks, in a window that is never full."""
+    address = place.masters[0].address
+    found: dict[str, BlockingAdmits] = {}
+    for client in ("redis", "valkey"):
+        store = limits.storage.storage_from_string(f"{client}://{address}")
+        found |= _limits_by(store, f", {NAMES[client]}")
+    found["throttled-py, fixed window"] = _throttled(throttled.RedisStore(server=f"redis://{address}/0"))
+    client = stack.enter_context(redis.Redis(port=place.masters[0].port))
+    rates = [pyrate_limiter.Rate(LOG, 86_400_000)]
+    found["pyrate-limiter"] = _pyrate(pyrate_limiter.RedisBucket.init(rates, client, "pyrate"), stack)
+    return found
+
+
+def counters_here(stack: AsyncExitStack) -> dict[str, BlockingAdmits]:
+    """The same without a server."""
+    bucket = pyrate_limiter.InMemoryBucket([pyrate_limiter.Rate(LOG, 86_400_000)])
+    return {
+        **_limits_by(limits.storage.MemoryStorage(), ""),
+        "throttled-py, fixed window": _throttled(throttled.MemoryStore()),
+        "pyrate-limiter": _pyrate(bucket, stack),
+    }
+
+
+def spent(place: Place, units: int) -> Step:
+    """Units of a window counted, by `limits` and its fixed window: what it counts stays counted."""
+    store = AsyncRedisStorage(f"async+redis://{place.masters[0].address}", implementation="redispy")
+    rule = limits.parse(f"{10**9}/minute")
+    return partial(AsyncFixedWindow(store).hit, rule, "spent", cost=units)
+
+
+def semaphore_entered(place: Place, *, capacity: int, name: str) -> Callable[[], AbstractAsyncContextManager[Any]]:
+    """A semaphore of steindamm. Who waits keeps a connection, so there must be one for each task."""
+    pool = redis.asyncio.BlockingConnectionPool(port=place.masters[0].port, max_connections=128, timeout=PATIENCE)
+    client = redis.asyncio.Redis.from_pool(pool)
+    return partial(steindamm.AsyncSemaphore.create, name=name, capacity=capacity, connection=client)
+
+
+def semaphore(place: Place, *, capacity: int, name: str) -> Step:
+    enter = semaphore_entered(place, capacity=capacity, name=name)
+
+    async def step() -> None:
+        async with enter():
             pass
 
-    peers.append(Peer("steindamm, semaphore", "waits in a list; a slot's holder is not named", semaphore))
-    return peers
+    return step
 
 
-def _hit(limiter: Any, rule: Any, name: str) -> Callable[[], None]:  # noqa: ANN401  # theirs
-    return lambda: limiter.hit(rule, name)
+def blocking_semaphore(place: Place, stack: AsyncExitStack) -> Callable[[], None]:
+    client = stack.enter_context(redis.Redis(port=place.masters[0].port))
+    made = steindamm.SyncSemaphore.create(name="pair", capacity=1_000, connection=client)
 
-
-def _enter(semaphore: Any) -> Callable[[], None]:  # noqa: ANN401  # theirs
-    def run() -> None:
-        with semaphore:
+    def step() -> None:
+        with made:
             pass
 
-    return run
+    return step
+
+
+def _limits_by(store: Any, suffix: str) -> dict[str, BlockingAdmits]:  # noqa: ANN401  # theirs
+    rule = limits.parse(f"{LOG}/day")
+    fixed, moving = limits.strategies.FixedWindowRateLimiter(store), limits.strategies.MovingWindowRateLimiter(store)
+    return {
+        f"limits, fixed window{suffix}": partial(fixed.hit, rule, f"fixed{suffix}"),
+        f"limits, moving window{suffix}": partial(moving.hit, rule, f"moving{suffix}"),
+    }
+
+
+def _throttled(store: Any) -> BlockingAdmits:  # noqa: ANN401  # theirs
+    made = throttled.Throttled(key="hot", using="fixed_window", quota=throttled.per_day(LOG), store=store)
+    return lambda: not made.limit().limited
+
+
+def _pyrate(bucket: Any, stack: AsyncExitStack) -> BlockingAdmits:  # noqa: ANN401  # theirs
+    made = pyrate_limiter.Limiter(bucket)
+    stack.callback(made.close)
+    return partial(made.try_acquire, "hot", blocking=False)
+
+
+def _concurrent(place: Place, stack: AsyncExitStack) -> redis.asyncio.Redis:
+    pool = redis.asyncio.BlockingConnectionPool(port=place.masters[0].port, timeout=PATIENCE)
+    client = redis.asyncio.Redis.from_pool(pool)
+    stack.push_async_callback(client.aclose)
+    return client

@@ -19,6 +19,12 @@ class Load(NamedTuple):
     p50: float
     """Seconds; as `p99`."""
     p99: float
+    steps: int = 0
+    """How many there were."""
+    server: float | None = None
+    """Microseconds of the server's processor for each step; None where nobody looked."""
+    used: float | None = None
+    """The share of the slot-seconds that was held, where slots are scarce."""
 
 
 class Ratio(NamedTuple):
@@ -65,17 +71,43 @@ async def loaded(step: Step, *, tasks: int, seconds: float) -> Load:
 
     began = time.perf_counter()
     await asyncio.gather(*(work() for _ in range(tasks)))
-    took = time.perf_counter() - began
+    return summed(waits, time.perf_counter() - began)
+
+
+async def repeated(step: Callable[[], object], *, seconds: float) -> Load:
+    """Let one caller repeat a step that blocks for a while; nothing else runs meanwhile."""
+    waits: list[float] = []
+    began = at = time.perf_counter()
+    while at < began + seconds:
+        step()
+        waits.append(time.perf_counter() - at)
+        at = time.perf_counter()
+    return summed(waits, at - began)
+
+
+def summed(waits: list[float], took: float) -> Load:
+    """What steps of these durations were, in so many seconds."""
     waits.sort()
-    return Load(len(waits) / took, waits[len(waits) // 2], waits[len(waits) * 99 // 100])
+    return Load(len(waits) / took, waits[len(waits) // 2], waits[len(waits) * 99 // 100], len(waits))
 
 
-async def compete(contestants: Mapping[str, Callable[[], Awaitable[Load]]], *, rounds: int) -> dict[str, list[Load]]:
-    """A load for each contestant and round; the first round warms up and does not count."""
+async def compete(
+    contestants: Mapping[str, Callable[[], Awaitable[Load]]],
+    *,
+    rounds: int,
+    spent: Callable[[], float] | None = None,
+) -> dict[str, list[Load]]:
+    """A load for each contestant and round; the first round warms up and does not count.
+
+    `spent` says how many seconds of processor the server has used so far; it is asked before and after each load.
+    """
     found: dict[str, list[Load]] = {name: [] for name in contestants}
     for at in range(rounds + 1):
         for name, run in contestants.items():
+            before = spent() if spent else 0.0
             load = await run()
+            if spent:
+                load = load._replace(server=(spent() - before) / load.steps * 1e6)
             if at:
                 found[name].append(load)
     return found

@@ -7,13 +7,15 @@
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
 local HOUR, MINUTE = 3600000, 60000
+local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = tonumber(ARGV[1]), HOUR
 if not now then
-  local time = redis.call('TIME')
-  now, spare = time[1] * 1000 + math.floor(time[2] / 1000), 0
+  local time = call('TIME')
+  now, spare = time[1] * 1000 + time[2] / 1000, 0
+  now = now - now % 1
 end
-local first, stride = 2 + #KEYS, 1
-for k = 1, #KEYS do
+local first, stride = 2 + keys, 1
+for k = 1, keys do
   if ARGV[1 + k] ~= 's' then stride = stride + 1 end
 end
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
@@ -28,45 +30,54 @@ if stride > 1 then
   ids, skip = {ARGV[first]}, 0
   for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
+-- Of several permits same[p] is the first with the id of permit p: what is known of an id is kept in its place. One
+-- permit by itself needs no tables of what is known: to make one costs about as much as a command does.
+local same = false
+if permits > 1 then
+  local seen = {}
+  same = {}
+  for p = 1, permits do
+    local id = ids[skip + p]
+    if not seen[id] then seen[id] = p end
+    same[p] = seen[id]
+  end
+end
 local BEYOND = 9007199254740992 -- 2^53: from here on numbers are no longer exact
 local fields
 if stride > 1 then
-  fields = {'s', 'n', ':' .. ids[1]}
-  for p = 2, permits do fields[p + 2] = ':' .. ids[p] end
+  fields = {':' .. ids[1]}
+  for p = 2, permits do fields[p] = ':' .. ids[p] end
+  fields[permits + 1], fields[permits + 2] = 's', 'n'
 end
 local states, column = {false}, 0
-for k = 1, #KEYS do
+for k = 1, keys do
   local key, state = KEYS[k]
   if ARGV[1 + k] == 's' then
     -- What the end of a permit must know. A slot whose lease has ended is no longer held, but still to be removed.
-    state = {key = key, held = false, gone = false}
-    local scores = redis.call('ZMSCORE', key, unpack(ids, skip + 1))
-    for p = 1, permits do
-      if scores[p] then
-        local id, ends = ids[skip + p], tonumber(scores[p])
-        state.gone = true
-        if ends > now then
-          if state.held then state.held[id] = ends else state.held = {[id] = ends} end
+    local held, gone = false, false
+    if same then
+      held = call('ZMSCORE', key, unpack(ids, skip + 1))
+      for p = 1, permits do
+        if held[p] then
+          local ends = tonumber(held[p])
+          held[p], gone = ends > now and ends, true
         end
       end
+    else
+      local ends = tonumber(call('ZSCORE', key, ids[skip + 1]) or nil)
+      if ends then held, gone = ends > now and ends, true end
     end
+    state = {held = held, gone = gone}
   else
     local span = tonumber(ARGV[1 + k])
     column = column + 1
-    -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
-    -- counts as now.
-    local got = redis.call('HMGET', key, unpack(fields))
-    local start, used, reset, held = tonumber(got[1]), 0, 0
-    if start and now < start + span then
-      used, reset = tonumber(got[2]) or 0, math.min(start + span - now, span)
-      for p = 1, permits do
-        if got[p + 2] then
-          if not held then held = {} end
-          held[ids[p]] = tonumber(got[p + 2])
-        end
-      end
-    end
-    state = {key = key, column = column, used = used, held = held, changed = false}
+    -- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
+    local held = call('HMGET', key, unpack(fields))
+    local start, used = tonumber(held[permits + 1]), 0
+    local live = start and now < start + span
+    if live then used = tonumber(held[permits + 2]) or 0 end
+    if not live then held = false elseif not same then held = held[1] end
+    state = {column = column, used = used, held = held, changed = false}
   end
   states[k] = state
 end
@@ -74,38 +85,41 @@ end
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
 local reply, at = {0, 0}, 1
 for p = 1, permits do
-  local id, held = ids[skip + p], 0
+  local who, figures, all = same and same[p] or 1, first + (p - 1) * stride, 0
   reply[at] = 0
-  for k = 1, #KEYS do
+  for k = 1, keys do
     local state = states[k]
-    if state.held and state.held[id] then
+    local held = state.held
+    if held and same then held = held[who] end
+    if held then
       reply[at + k] = 1
-      held = held + 1
+      all = all + 1
       if state.column then
-        local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
+        local units = tonumber(ARGV[figures + state.column])
         if units then
           -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-          if units ~= state.held[id] and state.used < BEYOND then
-            state.used, state.changed = math.max(0, math.min(state.used - state.held[id] + units, BEYOND)), true
+          local charged = tonumber(held)
+          if units ~= charged and state.used < BEYOND then
+            state.used, state.changed = math.max(0, math.min(state.used - charged + units, BEYOND)), true
           end
         end
       end
-      state.held[id] = nil
+      if same then state.held[who] = false end
     else
       reply[at + k] = 0
     end
   end
-  if held > 0 then reply[at] = held == #KEYS and 2 or 1 end
-  at = at + 1 + #KEYS
+  if all > 0 then reply[at] = all == keys and 2 or 1 end
+  at = at + 1 + keys
 end
 -- ZREM and HDEL come first for each key: the server allows them when out of memory, and then what follows.
-for k = 1, #KEYS do
+for k = 1, keys do
   local state = states[k]
   if state.column then
-    if state.held then redis.call('HDEL', state.key, unpack(fields, 3)) end
-    if state.changed then redis.call('HSET', state.key, 'n', state.used) end
+    if state.held then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
+    if state.changed then call('HSET', KEYS[k], 'n', state.used) end
   else
-    if state.gone then redis.call('ZREM', state.key, unpack(ids, skip + 1)) end
+    if state.gone then call('ZREM', KEYS[k], unpack(ids, skip + 1)) end
   end
 end
 return reply

@@ -6,35 +6,30 @@
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
 local HOUR, MINUTE = 3600000, 60000
+local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = tonumber(ARGV[1]), HOUR
 if not now then
-  local time = redis.call('TIME')
-  now, spare = time[1] * 1000 + math.floor(time[2] / 1000), 0
+  local time = call('TIME')
+  now, spare = time[1] * 1000 + time[2] / 1000, 0
+  now = now - now % 1
 end
-local ids, permits, fields, column = {}, 0, {'s', 'n'}
+local permits, same, fields = 0, false, {'s', 'n'}
 local reply, after = {}, string.format('(%.0f', now)
-for k = 1, #KEYS do
+for k = 1, keys do
   local key = KEYS[k]
   if ARGV[1 + k] == 's' then
-    local ends = redis.call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-    reply[2 * k - 1] = redis.call('ZCOUNT', key, after, '+inf')
+    local ends = call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    reply[2 * k - 1] = call('ZCOUNT', key, after, '+inf')
     reply[2 * k] = ends and ends - now or 0
   else
     local span = tonumber(ARGV[1 + k])
-    -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
-    -- counts as now.
-    local got = redis.call('HMGET', key, unpack(fields))
-    local start, used, reset, held = tonumber(got[1]), 0, 0
-    if start and now < start + span then
-      used, reset = tonumber(got[2]) or 0, math.min(start + span - now, span)
-      for p = 1, permits do
-        if got[p + 2] then
-          if not held then held = {} end
-          held[ids[p]] = tonumber(got[p + 2])
-        end
-      end
-    end
-    reply[2 * k - 1], reply[2 * k] = used, reset
+    -- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
+    local held = call('HMGET', key, unpack(fields))
+    local start, used = tonumber(held[permits + 1]), 0
+    local live = start and now < start + span
+    if live then used = tonumber(held[permits + 2]) or 0 end
+    if not live then held = false elseif not same then held = held[1] end
+    reply[2 * k - 1], reply[2 * k] = used, live and math.min(start + span - now, span) or 0
   end
 end
 return reply

@@ -6,12 +6,14 @@
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
 local HOUR, MINUTE = 3600000, 60000
+local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = tonumber(ARGV[1]), HOUR
 if not now then
-  local time = redis.call('TIME')
-  now, spare = time[1] * 1000 + math.floor(time[2] / 1000), 0
+  local time = call('TIME')
+  now, spare = time[1] * 1000 + time[2] / 1000, 0
+  now = now - now % 1
 end
-local first, stride = 2 + #KEYS, 1
+local first, stride = 2 + keys, 1
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
 local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
 if permits < 1 or permits > 1000 or permits % 1 ~= 0 then
@@ -24,50 +26,67 @@ if stride > 1 then
   ids, skip = {ARGV[first]}, 0
   for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
+-- Of several permits same[p] is the first with the id of permit p: what is known of an id is kept in its place. One
+-- permit by itself needs no tables of what is known: to make one costs about as much as a command does.
+local same = false
+if permits > 1 then
+  local seen = {}
+  same = {}
+  for p = 1, permits do
+    local id = ids[skip + p]
+    if not seen[id] then seen[id] = p end
+    same[p] = seen[id]
+  end
+end
 local states = {false}
-for k = 1, #KEYS do
+for k = 1, keys do
   local key, state = KEYS[k]
   -- What the end of a permit must know. A slot whose lease has ended is no longer held, but still to be removed.
-  state = {key = key, held = false, gone = false}
-  local scores = redis.call('ZMSCORE', key, unpack(ids, skip + 1))
-  for p = 1, permits do
-    if scores[p] then
-      local id, ends = ids[skip + p], tonumber(scores[p])
-      state.gone = true
-      if ends > now then
-        if state.held then state.held[id] = ends else state.held = {[id] = ends} end
+  local held, gone = false, false
+  if same then
+    held = call('ZMSCORE', key, unpack(ids, skip + 1))
+    for p = 1, permits do
+      if held[p] then
+        local ends = tonumber(held[p])
+        held[p], gone = ends > now and ends, true
       end
     end
+  else
+    local ends = tonumber(call('ZSCORE', key, ids[skip + 1]) or nil)
+    if ends then held, gone = ends > now and ends, true end
   end
-  state.span, state.new, state.ttl = tonumber(ARGV[1 + k]), {}, redis.call('PTTL', key)
+  state = {held = held, gone = gone}
+  state.span, state.new, state.ttl = tonumber(ARGV[1 + k]), {}, call('PTTL', key)
   states[k] = state
 end
 -- What becomes of permits already held: for each key that holds one, permit by permit, the script's own part `act`.
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
 local reply, at = {0, 0}, 1
 for p = 1, permits do
-  local id, held = ids[skip + p], 0
+  local who, figures, all = same and same[p] or 1, first + (p - 1) * stride, 0
   reply[at] = 0
-  for k = 1, #KEYS do
+  for k = 1, keys do
     local state = states[k]
-    if state.held and state.held[id] then
+    local held = state.held
+    if held and same then held = held[who] end
+    if held then
       reply[at + k] = 1
-      held = held + 1
-      state.new[#state.new + 1] = math.max(state.held[id], now + state.span)
-      state.new[#state.new + 1] = id
+      all = all + 1
+      state.new[#state.new + 1] = math.max(held, now + state.span)
+      state.new[#state.new + 1] = ids[skip + p]
     else
       reply[at + k] = 0
     end
   end
-  if held > 0 then reply[at] = held == #KEYS and 2 or 1 end
-  at = at + 1 + #KEYS
+  if all > 0 then reply[at] = all == keys and 2 or 1 end
+  at = at + 1 + keys
 end
-for k = 1, #KEYS do
+for k = 1, keys do
   local state = states[k]
   if state.new[1] then
     -- PEXPIRE first: the server allows it when out of memory, and then the ZADD that follows.
-    redis.call('PEXPIRE', state.key, math.max(state.ttl, state.span + 2 * HOUR + spare))
-    redis.call('ZADD', state.key, unpack(state.new))
+    call('PEXPIRE', KEYS[k], math.max(state.ttl, state.span + 2 * HOUR + spare))
+    call('ZADD', KEYS[k], unpack(state.new))
   end
 end
 return reply

@@ -9,12 +9,14 @@
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
 local HOUR, MINUTE = 3600000, 60000
+local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = tonumber(ARGV[1]), HOUR
 if not now then
-  local time = redis.call('TIME')
-  now, spare = time[1] * 1000 + math.floor(time[2] / 1000), 0
+  local time = call('TIME')
+  now, spare = time[1] * 1000 + time[2] / 1000, 0
+  now = now - now % 1
 end
-local first, stride = 3 + 2 * #KEYS, 1 + #KEYS
+local first, stride = 3 + 2 * keys, 1 + keys
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
 local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
 if permits < 1 or permits > 1000 or permits % 1 ~= 0 then
@@ -27,38 +29,48 @@ if stride > 1 then
   ids, skip = {ARGV[first]}, 0
   for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
+-- Of several permits same[p] is the first with the id of permit p: what is known of an id is kept in its place. One
+-- permit by itself needs no tables of what is known: to make one costs about as much as a command does.
+local same = false
+if permits > 1 then
+  local seen = {}
+  same = {}
+  for p = 1, permits do
+    local id = ids[skip + p]
+    if not seen[id] then seen[id] = p end
+    same[p] = seen[id]
+  end
+end
 local BEYOND = 9007199254740992 -- 2^53: from here on numbers are no longer exact
 local fields
 if stride > 1 then
-  fields = {'s', 'n', ':' .. ids[1]}
-  for p = 2, permits do fields[p + 2] = ':' .. ids[p] end
+  fields = {':' .. ids[1]}
+  for p = 2, permits do fields[p] = ':' .. ids[p] end
+  fields[permits + 1], fields[permits + 2] = 's', 'n'
 end
 local states = {false}
-for k = 1, #KEYS do
+for k = 1, keys do
   local key, text, span, column, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k]), k
-  -- What admission must know, read before anything is written.
-  -- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
+  -- What admission must know, read before anything is written. A start in the future (the clock was set back)
   -- counts as now.
-  local got = redis.call('HMGET', key, unpack(fields))
-  local start, used, reset, held = tonumber(got[1]), 0, 0
-  if start and now < start + span then
-    used, reset = tonumber(got[2]) or 0, math.min(start + span - now, span)
-    for p = 1, permits do
-      if got[p + 2] then
-        if not held then held = {} end
-        held[ids[p]] = tonumber(got[p + 2])
-      end
-    end
+  -- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
+  local held = call('HMGET', key, unpack(fields))
+  local start, used = tonumber(held[permits + 1]), 0
+  local live = start and now < start + span
+  if live then used = tonumber(held[permits + 2]) or 0 end
+  if not live then held = false elseif not same then held = held[1] end
+  local reset, moved, stale = 0, false, false
+  if live then
+    reset, moved = start + span - now, start > now
+    if moved then reset = span end
+  else
+    stale = start or call('EXISTS', key) == 1
   end
   state = {
-    key = key, span = span, column = column, used = used, reset = reset, live = reset > 0, limit = 0, new = false
+    span = span, used = used, reset = reset, held = held, new = false, limit = 0, column = column, live = live
   }
-  if held then state.held = held end
-  if reset == 0 then
-    state.stale = start or redis.call('EXISTS', key) == 1
-  elseif start > now then
-    state.moved = true
-  end
+  if moved then state.moved = true end
+  if stale then state.stale = true end
   local most = tonumber(text)
   if not most then
     state.observed = string.sub(text, 1, 1) == '~'
@@ -74,12 +86,14 @@ local TAKES, FULL, NEVER, OBSERVED, HELD = 0, 1, 2, 3, 4
 local mode, BEYOND = ARGV[2], 9007199254740992 -- 2^53: from here on numbers are no longer exact
 local reply, at = {0, 0, 0, 0, 0}, 1
 for p = 1, permits do
-  local id, status = ids[skip + p], 2
+  local who, costs, status, record = same and same[p] or 1, first + (p - 1) * stride, 2, at
   reply[at] = 0
-  for k = 1, #KEYS do
+  for k = 1, keys do
     local state, verdict, cost = states[k], HELD, 1
-    if not (state.held and state.held[id]) then
-      if state.column then cost = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
+    local held = state.held
+    if held and same then held = held[who] end
+    if not held then
+      if state.column then cost = tonumber(ARGV[costs + state.column]) end
       if state.used + cost <= state.limit then
         verdict = TAKES
       elseif state.observed or mode == 'rejoin' then
@@ -90,74 +104,88 @@ for p = 1, permits do
       end
       if status == 2 then status = 1 end
     end
-    local record = at + 4 * k
-    reply[record - 3], reply[record - 2], reply[record - 1], reply[record] = verdict, cost, 0, 0
+    reply[record + 1], reply[record + 2], reply[record + 3], reply[record + 4] = verdict, cost, 0, 0
+    record = record + 4
   end
-  reply[at] = status
-  for k = 1, #KEYS do
-    local state, record = states[k], at + 4 * k
-    if status == 1 and reply[record - 3] ~= HELD then
-      local cost = reply[record - 2]
-      state.used = math.min(state.used + cost, BEYOND)
-      if state.span < state.reset or state.reset == 0 then state.reset = state.span end
+  reply[at], record = status, at
+  for k = 1, keys do
+    local state = states[k]
+    local used, reset = state.used, state.reset
+    if status == 1 and reply[record + 1] ~= HELD then
+      local cost = reply[record + 2]
+      used = used + cost
+      if used > BEYOND then used = BEYOND end
+      if state.span < reset or reset == 0 then reset = state.span end
+      state.used, state.reset = used, reset
       if p < permits then
-        if state.held then state.held[id] = true else state.held = {[id] = true} end
+        if not state.held then state.held = {} end
+        state.held[who] = true
       end
       if state.column then
         local new = state.new
-        if new then
+        if not same then
+          state.new = cost
+        elseif new then
           local n = #new
-          new[n + 1], new[n + 2] = ':' .. id, cost
+          new[n + 1], new[n + 2] = fields[p], cost
         else
-          state.new = {':' .. id, cost}
+          state.new = {fields[p], cost}
         end
       else
         local new = state.new
-        if new then
+        if not same then
+          state.new = true
+        elseif new then
           local n = #new
-          new[n + 1], new[n + 2] = now + state.span, id
+          new[n + 1], new[n + 2] = now + state.span, ids[skip + p]
         else
-          state.new = {now + state.span, id}
+          state.new = {now + state.span, ids[skip + p]}
         end
-        if state.ended and state.ended[id] then state.lapsed = state.lapsed - 1 end
+        if state.ended and state.ended[who] then state.lapsed = state.lapsed - 1 end
       end
     end
-    reply[record - 2], reply[record - 1] = state.used, state.reset
+    reply[record + 2], reply[record + 3] = used, reset
+    record = record + 4
   end
-  at = at + 1 + 4 * #KEYS
+  at = record + 1
 end
 if mode ~= 'dry' then
-  for k = 1, #KEYS do
+  for k = 1, keys do
     local state = states[k]
     if state.column then
-      local key = state.key
+      local key, new = KEYS[k], state.new
       if state.live then
-        if state.moved then redis.call('HSET', key, 's', now) end
-        if state.new then redis.call('HSET', key, 'n', state.used, unpack(state.new)) end
-      elseif state.new then
+        if state.moved then call('HSET', key, 's', now) end
+        if new and same then
+          call('HSET', key, 'n', state.used, unpack(new))
+        elseif new then
+          call('HSET', key, 'n', state.used, fields[1], new)
+        end
+      elseif new then
         if state.stale then
           -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
-          redis.call('HSET', key, 's', now)
-          redis.call('UNLINK', key)
+          call('HSET', key, 's', now)
+          call('UNLINK', key)
         end
-        redis.call('HSET', key, 's', now, 'n', state.used, unpack(state.new))
-        redis.call('PEXPIRE', key, state.span + MINUTE + spare)
+        if not same then new = {fields[1], new} end
+        call('HSET', key, 's', now, 'n', state.used, unpack(new))
+        call('PEXPIRE', key, state.span + MINUTE + spare)
       end
     else
       -- Adds before it prunes: out of memory must strike before anything has changed. Says how many leases it found
       -- that had ended unreleased and dropped; a thousand at most, the next call drops the next.
       if state.new then
-        local key = state.key
-        redis.call('ZADD', key, unpack(state.new))
+        local key, ends = KEYS[k], now + state.span
+        if same then call('ZADD', key, unpack(state.new)) else call('ZADD', key, ends, ids[skip + 1]) end
         if state.lapsed > 0 then
           reply[4 * k + 1] = math.min(state.lapsed, 1000)
-          redis.call('ZREMRANGEBYRANK', key, 0, reply[4 * k + 1] - 1)
+          call('ZREMRANGEBYRANK', key, 0, reply[4 * k + 1] - 1)
         end
         -- The key must outlive the slot by an hour. Every slot sees to it that the key outlives the hour in which its
         -- lease ends by an hour: where there is one whose lease ends in the same hour, nothing is left to be done.
-        local hour = math.floor((now + state.span) / HOUR)
-        if state.hour ~= hour and (not state.hour or redis.call('PTTL', key) < (hour + 2) * HOUR - now + spare) then
-          redis.call('PEXPIRE', key, state.span + 2 * HOUR + spare)
+        local hour = ends - ends % HOUR
+        if state.hour ~= hour and (not state.hour or call('PTTL', key) < hour + 2 * HOUR - now + spare) then
+          call('PEXPIRE', key, state.span + 2 * HOUR + spare)
         end
       end
     end

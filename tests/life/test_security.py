@@ -21,7 +21,7 @@ TLS = Path(__file__).parent / "tls"
 SLOTS, TOKENS = Slots("key:a", 2, lease=0.6), Window("key:a", "tokens", 100)
 MINIMAL = [
     *("resetchannels", "-@all", "+eval", "+evalsha", "+time", "+type", "+exists", "+pttl", "+pexpire", "+unlink"),
-    *("+zadd", "+zcard", "+zcount", "+zmscore", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyrank"),
+    *("+zadd", "+zcard", "+zcount", "+zmscore", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyrank", "+zscore"),
     *("+hset", "+hmget", "+hdel"),
 ]
 """What docs/operations.md says a user needs; a test there compares."""

@@ -72,14 +72,11 @@ def test_every_script_says_its_keys_arguments_and_reply(name: str) -> None:
 
 
 KEY_USES = (
+    r"local KEYS, ARGV, call, keys = KEYS, ARGV, redis\.call, #KEYS",
     r"for k, key in ipairs\(KEYS\)",
-    r"for k = 1, #KEYS",
-    r"#KEYS\b",
     r"\blocal key(?:, \w+)* = KEYS\[k\]",
-    r"\bkey = key\b",
-    r"\blocal key = state\.key\b",
-    r"redis\.call\('[A-Z]+', (?:key|\w+\.key|unpack\(KEYS\))(?=[,)])",
-    r"redis\.call\('TIME'\)",
+    r"\bcall\('[A-Z]+', (?:key|KEYS\[k\]|unpack\(KEYS\))(?=[,)])",
+    r"\bcall\('TIME'\)",
 )
 """All that a script does with keys: takes them from KEYS, hands them on, and gives them to a command as they are."""
 
@@ -89,7 +86,7 @@ def test_every_command_is_about_a_declared_key(name: str) -> None:
     text = re.sub(r"--.*", "", SCRIPTS[name].text.decode())
     for use in KEY_USES:
         text = re.sub(use, "", text)
-    assert re.findall(r".*(?:\bkey\b|KEYS|redis\.p?call|loadstring|_G).*", text) == []
+    assert re.findall(r".*(?:\bkey\b|KEYS|\bp?call\b|loadstring|_G).*", text) == []
 
 
 # Commands
@@ -161,8 +158,9 @@ def test_every_call_runs_the_commands_the_contract_lists(server: Server) -> None
                 for one, more in zip(states(kind, few), states(kind, many), strict=True):
                     found = ran(wire, one, call(name, kind, now, few, span))
                     batch = ran(wire, more, call(name, kind, now, many, span))
-                    assert found == batch, (name, "40 permits take as many commands as one")
-                    used[name] |= set(found)
+                    used[name] |= {*found, *batch}
+                    batch["ZSCORE"] += batch.pop("ZMSCORE", 0)
+                    assert found == +batch, (name, "40 permits take as many commands as one")
                     per_key = found.total() if name == "reset" else -(-found.total() // 2)
                     most[name][kind] = max(per_key, most[name].get(kind, 0))
     assert used == {name: use.commands for name, use in USES.items()}

@@ -6,10 +6,10 @@
 --       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), slots in use, ms until the first
 --       lease ends, leases found ended unreleased and dropped
 --@ clock
-local first, stride = 3 + 2 * #KEYS, 1
+local first, stride = 3 + 2 * keys, 1
 --@ permits
 local states = {false}
-for k = 1, #KEYS do
+for k = 1, keys do
   local key, text, span, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k])
   --@ slots open
   --@ decide limit

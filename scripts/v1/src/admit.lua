@@ -7,14 +7,14 @@
 --       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), slots or units in use, ms until
 --       the first lease ends or the window rolls, leases found ended unreleased and dropped
 --@ clock
-local first, stride = 3 + 3 * #KEYS, 1
-for k = 1, #KEYS do
+local first, stride = 3 + 3 * keys, 1
+for k = 1, keys do
   if ARGV[3 * k] == 'w' then stride = stride + 1 end
 end
 --@ permits
 --@ window fields
 local states, column = {false}, 0
-for k = 1, #KEYS do
+for k = 1, keys do
   local key, text, span, state = KEYS[k], ARGV[1 + 3 * k], tonumber(ARGV[2 + 3 * k])
   if ARGV[3 * k] == 'w' then
     column = column + 1

@@ -4,5 +4,5 @@
 -- Reply for each key the number of its slots in use
 --@ clock
 local reply = {}
-for k, key in ipairs(KEYS) do reply[k] = redis.call('ZCOUNT', key, string.format('(%.0f', now), '+inf') end
+for k, key in ipairs(KEYS) do reply[k] = call('ZCOUNT', key, string.format('(%.0f', now), '+inf') end
 return reply

@@ -16,12 +16,14 @@ local TAKES, FULL, NEVER, OBSERVED, HELD = 0, 1, 2, 3, 4
 local mode, BEYOND = ARGV[2], 9007199254740992 -- 2^53: from here on numbers are no longer exact
 local reply, at = {0, 0, 0, 0, 0}, 1
 for p = 1, permits do
-  local id, status = ids[skip + p], 2
+  local who, costs, status, record = same and same[p] or 1, first + (p - 1) * stride, 2, at
   reply[at] = 0
-  for k = 1, #KEYS do
+  for k = 1, keys do
     local state, verdict, cost = states[k], HELD, 1
-    if not (state.held and state.held[id]) then
-      if state.column then cost = tonumber(ARGV[first + (p - 1) * stride + state.column]) end
+    local held = state.held
+    if held and same then held = held[who] end
+    if not held then
+      if state.column then cost = tonumber(ARGV[costs + state.column]) end
       if state.used + cost <= state.limit then
         verdict = TAKES
       elseif state.observed or mode == 'rejoin' then
@@ -32,18 +34,22 @@ for p = 1, permits do
       end
       if status == 2 then status = 1 end
     end
-    local record = at + 4 * k
-    reply[record - 3], reply[record - 2], reply[record - 1], reply[record] = verdict, cost, 0, 0
+    reply[record + 1], reply[record + 2], reply[record + 3], reply[record + 4] = verdict, cost, 0, 0
+    record = record + 4
   end
-  reply[at] = status
-  for k = 1, #KEYS do
-    local state, record = states[k], at + 4 * k
-    if status == 1 and reply[record - 3] ~= HELD then
-      local cost = reply[record - 2]
-      state.used = math.min(state.used + cost, BEYOND)
-      if state.span < state.reset or state.reset == 0 then state.reset = state.span end
+  reply[at], record = status, at
+  for k = 1, keys do
+    local state = states[k]
+    local used, reset = state.used, state.reset
+    if status == 1 and reply[record + 1] ~= HELD then
+      local cost = reply[record + 2]
+      used = used + cost
+      if used > BEYOND then used = BEYOND end
+      if state.span < reset or reset == 0 then reset = state.span end
+      state.used, state.reset = used, reset
       if p < permits then
-        if state.held then state.held[id] = true else state.held = {[id] = true} end
+        if not state.held then state.held = {} end
+        state.held[who] = true
       end
       if state.column then
         --@ window take
@@ -51,12 +57,13 @@ for p = 1, permits do
         --@ slots take
       end
     end
-    reply[record - 2], reply[record - 1] = state.used, state.reset
+    reply[record + 2], reply[record + 3] = used, reset
+    record = record + 4
   end
-  at = at + 1 + 4 * #KEYS
+  at = record + 1
 end
 if mode ~= 'dry' then
-  for k = 1, #KEYS do
+  for k = 1, keys do
     local state = states[k]
     if state.column then
       --@ window write

@@ -4,14 +4,14 @@
 --       its id and for each window, in the order of KEYS, the units really used, or '-' to let the charge stand
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0
 --@ clock
-local first, stride = 2 + #KEYS, 1
-for k = 1, #KEYS do
+local first, stride = 2 + keys, 1
+for k = 1, keys do
   if ARGV[1 + k] ~= 's' then stride = stride + 1 end
 end
 --@ permits
 --@ window fields
 local states, column = {false}, 0
-for k = 1, #KEYS do
+for k = 1, keys do
   local key, state = KEYS[k]
   if ARGV[1 + k] == 's' then
     --@ slots find
@@ -19,13 +19,13 @@ for k = 1, #KEYS do
     local span = tonumber(ARGV[1 + k])
     column = column + 1
     --@ window find
-    state = {key = key, column = column, used = used, held = held, changed = false}
+    state = {column = column, used = used, held = held, changed = false}
   end
   states[k] = state
 end
 --@ outcomes
 -- ZREM and HDEL come first for each key: the server allows them when out of memory, and then what follows.
-for k = 1, #KEYS do
+for k = 1, keys do
   local state = states[k]
   if state.column then
     --@ window remove
@@ -37,9 +37,9 @@ return reply
 
 --# act
 if state.column then
-  local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
+  local units = tonumber(ARGV[figures + state.column])
   if units then
     --@ window charge
   end
 end
-state.held[id] = nil
+if same then state.held[who] = false end

@@ -2,18 +2,20 @@
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
 local reply, at = {0, 0}, 1
 for p = 1, permits do
-  local id, held = ids[skip + p], 0
+  local who, figures, all = same and same[p] or 1, first + (p - 1) * stride, 0
   reply[at] = 0
-  for k = 1, #KEYS do
+  for k = 1, keys do
     local state = states[k]
-    if state.held and state.held[id] then
+    local held = state.held
+    if held and same then held = held[who] end
+    if held then
       reply[at + k] = 1
-      held = held + 1
+      all = all + 1
       --@ act
     else
       reply[at + k] = 0
     end
   end
-  if held > 0 then reply[at] = held == #KEYS and 2 or 1 end
-  at = at + 1 + #KEYS
+  if all > 0 then reply[at] = all == keys and 2 or 1 end
+  at = at + 1 + keys
 end

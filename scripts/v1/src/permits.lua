@@ -10,3 +10,15 @@ if stride > 1 then
   ids, skip = {ARGV[first]}, 0
   for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
+-- Of several permits same[p] is the first with the id of permit p: what is known of an id is kept in its place. One
+-- permit by itself needs no tables of what is known: to make one costs about as much as a command does.
+local same = false
+if permits > 1 then
+  local seen = {}
+  same = {}
+  for p = 1, permits do
+    local id = ids[skip + p]
+    if not seen[id] then seen[id] = p end
+    same[p] = seen[id]
+  end
+end

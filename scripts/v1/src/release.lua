@@ -6,17 +6,17 @@
 local first, stride = 2, 1
 --@ permits
 local states = {false}
-for k = 1, #KEYS do
+for k = 1, keys do
   local key, state = KEYS[k]
   --@ slots find
   states[k] = state
 end
 --@ outcomes
-for k = 1, #KEYS do
+for k = 1, keys do
   local state = states[k]
   --@ slots remove
 end
 return reply
 
 --# act
-state.held[id] = nil
+if same then state.held[who] = false end

@@ -4,33 +4,33 @@
 --       each window the units really used, or '-' to let the charge stand
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0
 --@ clock
-local first, stride = 2 + #KEYS, 1 + #KEYS
+local first, stride = 2 + keys, 1 + keys
 --@ permits
 --@ window fields
 local states = {false}
-for k = 1, #KEYS do
+for k = 1, keys do
   local key, span, column, state = KEYS[k], tonumber(ARGV[1 + k]), k
   --@ window find
-  state = {key = key, column = column, used = used, held = held, new = false, gone = false}
+  state = {column = column, used = used, held = held, new = false, gone = false}
   states[k] = state
 end
 --@ outcomes
-for k = 1, #KEYS do
+for k = 1, keys do
   local state = states[k]
   if state.gone then
     -- HDEL first: the server allows it when out of memory, and then the HSET that follows.
-    redis.call('HDEL', state.key, unpack(state.gone))
-    redis.call('HSET', state.key, 'n', state.used, unpack(state.new))
+    call('HDEL', KEYS[k], unpack(state.gone))
+    call('HSET', KEYS[k], 'n', state.used, unpack(state.new))
   end
 end
 return reply
 
 --# act
-local units = tonumber(ARGV[first + (p - 1) * stride + state.column])
-if units and units ~= state.held[id] then
+local units = tonumber(ARGV[figures + state.column])
+if units and units ~= tonumber(held) then
   --@ window charge
-  if state.gone then state.gone[#state.gone + 1] = ':' .. id else state.gone = {':' .. id} end
-  local cost = units
-  state.held[id] = units
-  --@ window take
+  if not state.gone then state.gone, state.new = {}, {} end
+  local n = #state.gone
+  state.gone[n + 1], state.new[2 * n + 1], state.new[2 * n + 2] = fields[p], fields[p], units
+  if same then state.held[who] = units end
 end

@@ -2,67 +2,80 @@
 
 --# open
 -- What admission must know, read before anything is written.
-local size = redis.call('ZCARD', key)
-state = {key = key, span = span, used = size, reset = 0, lapsed = 0, hour = false, limit = 0, new = false}
-if size > 0 then
-  local ends = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-  state.hour = math.floor(ends / HOUR)
+local used, reset, lapsed, hour, held, ended = call('ZCARD', key), 0, 0, false, false
+if used > 0 then
+  local ends = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  hour = ends - ends % HOUR
   if ends <= now then
-    state.lapsed = redis.call('ZCOUNT', key, '-inf', now)
-    state.used = size - state.lapsed
-    ends = tonumber(redis.call('ZRANGE', key, state.lapsed, state.lapsed, 'WITHSCORES')[2])
+    lapsed = call('ZCOUNT', key, '-inf', now)
+    used = used - lapsed
+    ends = tonumber(call('ZRANGE', key, lapsed, lapsed, 'WITHSCORES')[2])
   end
-  if ends then state.reset = ends - now end
-  local scores = redis.call('ZMSCORE', key, unpack(ids, skip + 1))
-  for p = 1, permits do
-    if scores[p] then
-      local id, part = ids[skip + p], tonumber(scores[p]) > now and 'held' or 'ended'
-      if state[part] then state[part][id] = true else state[part] = {[id] = true} end
+  if ends then reset = ends - now end
+  if same then
+    held = call('ZMSCORE', key, unpack(ids, skip + 1))
+    if lapsed > 0 then
+      ended = {}
+      for p = 1, permits do
+        if held[p] and tonumber(held[p]) <= now then held[p], ended[p] = false, true end
+      end
     end
+  else
+    held = call('ZSCORE', key, ids[skip + 1])
+    if lapsed > 0 and held and tonumber(held) <= now then held, ended = false, {true} end
   end
 end
+state = {
+  span = span, used = used, reset = reset, held = held, new = false, limit = 0, lapsed = lapsed, hour = hour
+}
+if ended then state.ended = ended end
 
 --# take
 local new = state.new
-if new then
+if not same then
+  state.new = true
+elseif new then
   local n = #new
-  new[n + 1], new[n + 2] = now + state.span, id
+  new[n + 1], new[n + 2] = now + state.span, ids[skip + p]
 else
-  state.new = {now + state.span, id}
+  state.new = {now + state.span, ids[skip + p]}
 end
-if state.ended and state.ended[id] then state.lapsed = state.lapsed - 1 end
+if state.ended and state.ended[who] then state.lapsed = state.lapsed - 1 end
 
 --# write
 -- Adds before it prunes: out of memory must strike before anything has changed. Says how many leases it found
 -- that had ended unreleased and dropped; a thousand at most, the next call drops the next.
 if state.new then
-  local key = state.key
-  redis.call('ZADD', key, unpack(state.new))
+  local key, ends = KEYS[k], now + state.span
+  if same then call('ZADD', key, unpack(state.new)) else call('ZADD', key, ends, ids[skip + 1]) end
   if state.lapsed > 0 then
     reply[4 * k + 1] = math.min(state.lapsed, 1000)
-    redis.call('ZREMRANGEBYRANK', key, 0, reply[4 * k + 1] - 1)
+    call('ZREMRANGEBYRANK', key, 0, reply[4 * k + 1] - 1)
   end
   -- The key must outlive the slot by an hour. Every slot sees to it that the key outlives the hour in which its
   -- lease ends by an hour: where there is one whose lease ends in the same hour, nothing is left to be done.
-  local hour = math.floor((now + state.span) / HOUR)
-  if state.hour ~= hour and (not state.hour or redis.call('PTTL', key) < (hour + 2) * HOUR - now + spare) then
-    redis.call('PEXPIRE', key, state.span + 2 * HOUR + spare)
+  local hour = ends - ends % HOUR
+  if state.hour ~= hour and (not state.hour or call('PTTL', key) < hour + 2 * HOUR - now + spare) then
+    call('PEXPIRE', key, state.span + 2 * HOUR + spare)
   end
 end
 
 --# find
 -- What the end of a permit must know. A slot whose lease has ended is no longer held, but still to be removed.
-state = {key = key, held = false, gone = false}
-local scores = redis.call('ZMSCORE', key, unpack(ids, skip + 1))
-for p = 1, permits do
-  if scores[p] then
-    local id, ends = ids[skip + p], tonumber(scores[p])
-    state.gone = true
-    if ends > now then
-      if state.held then state.held[id] = ends else state.held = {[id] = ends} end
+local held, gone = false, false
+if same then
+  held = call('ZMSCORE', key, unpack(ids, skip + 1))
+  for p = 1, permits do
+    if held[p] then
+      local ends = tonumber(held[p])
+      held[p], gone = ends > now and ends, true
     end
   end
+else
+  local ends = tonumber(call('ZSCORE', key, ids[skip + 1]) or nil)
+  if ends then held, gone = ends > now and ends, true end
 end
+state = {held = held, gone = gone}
 
 --# remove
-if state.gone then redis.call('ZREM', state.key, unpack(ids, skip + 1)) end
+if state.gone then call('ZREM', KEYS[k], unpack(ids, skip + 1)) end

@@ -4,68 +4,74 @@
 local BEYOND = 9007199254740992 -- 2^53: from here on numbers are no longer exact
 local fields
 if stride > 1 then
-  fields = {'s', 'n', ':' .. ids[1]}
-  for p = 2, permits do fields[p + 2] = ':' .. ids[p] end
+  fields = {':' .. ids[1]}
+  for p = 2, permits do fields[p] = ':' .. ids[p] end
+  fields[permits + 1], fields[permits + 2] = 's', 'n'
 end
 
 --# find
--- A window lives from its first charge until its span has passed. A start in the future (the clock was set back)
--- counts as now.
-local got = redis.call('HMGET', key, unpack(fields))
-local start, used, reset, held = tonumber(got[1]), 0, 0
-if start and now < start + span then
-  used, reset = tonumber(got[2]) or 0, math.min(start + span - now, span)
-  for p = 1, permits do
-    if got[p + 2] then
-      if not held then held = {} end
-      held[ids[p]] = tonumber(got[p + 2])
-    end
-  end
-end
+-- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
+local held = call('HMGET', key, unpack(fields))
+local start, used = tonumber(held[permits + 1]), 0
+local live = start and now < start + span
+if live then used = tonumber(held[permits + 2]) or 0 end
+if not live then held = false elseif not same then held = held[1] end
 
 --# open
--- What admission must know, read before anything is written.
+-- What admission must know, read before anything is written. A start in the future (the clock was set back)
+-- counts as now.
 --@ window find
-state = {
-  key = key, span = span, column = column, used = used, reset = reset, live = reset > 0, limit = 0, new = false
-}
-if held then state.held = held end
-if reset == 0 then
-  state.stale = start or redis.call('EXISTS', key) == 1
-elseif start > now then
-  state.moved = true
+local reset, moved, stale = 0, false, false
+if live then
+  reset, moved = start + span - now, start > now
+  if moved then reset = span end
+else
+  stale = start or call('EXISTS', key) == 1
 end
+state = {
+  span = span, used = used, reset = reset, held = held, new = false, limit = 0, column = column, live = live
+}
+if moved then state.moved = true end
+if stale then state.stale = true end
 
 --# take
 local new = state.new
-if new then
+if not same then
+  state.new = cost
+elseif new then
   local n = #new
-  new[n + 1], new[n + 2] = ':' .. id, cost
+  new[n + 1], new[n + 2] = fields[p], cost
 else
-  state.new = {':' .. id, cost}
+  state.new = {fields[p], cost}
 end
 
 --# write
-local key = state.key
+local key, new = KEYS[k], state.new
 if state.live then
-  if state.moved then redis.call('HSET', key, 's', now) end
-  if state.new then redis.call('HSET', key, 'n', state.used, unpack(state.new)) end
-elseif state.new then
+  if state.moved then call('HSET', key, 's', now) end
+  if new and same then
+    call('HSET', key, 'n', state.used, unpack(new))
+  elseif new then
+    call('HSET', key, 'n', state.used, fields[1], new)
+  end
+elseif new then
   if state.stale then
     -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
-    redis.call('HSET', key, 's', now)
-    redis.call('UNLINK', key)
+    call('HSET', key, 's', now)
+    call('UNLINK', key)
   end
-  redis.call('HSET', key, 's', now, 'n', state.used, unpack(state.new))
-  redis.call('PEXPIRE', key, state.span + MINUTE + spare)
+  if not same then new = {fields[1], new} end
+  call('HSET', key, 's', now, 'n', state.used, unpack(new))
+  call('PEXPIRE', key, state.span + MINUTE + spare)
 end
 
 --# charge
 -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-if units ~= state.held[id] and state.used < BEYOND then
-  state.used, state.changed = math.max(0, math.min(state.used - state.held[id] + units, BEYOND)), true
+local charged = tonumber(held)
+if units ~= charged and state.used < BEYOND then
+  state.used, state.changed = math.max(0, math.min(state.used - charged + units, BEYOND)), true
 end
 
 --# remove
-if state.held then redis.call('HDEL', state.key, unpack(fields, 3)) end
-if state.changed then redis.call('HSET', state.key, 'n', state.used) end
+if state.held then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
+if state.changed then call('HSET', KEYS[k], 'n', state.used) end
