@@ -1,0 +1,29 @@
+"""The library's own calls by hand: the same scripts, keys and arguments, each an EVALSHA of its own."""
+
+from __future__ import annotations
+
+from pyslot.calls import ADMIT, FINISH
+
+Words = tuple[bytes | str, ...]
+
+MANY = b"1000000000"
+
+
+def take(key: bytes, id: bytes, limit: bytes = MANY) -> Words:
+    """Acquire one slot."""
+    return ("EVALSHA", ADMIT.sha, b"1", key, b"", b"", b"s", limit, b"60000", id)
+
+
+def give(key: bytes, id: bytes) -> Words:
+    """Give it back."""
+    return ("EVALSHA", FINISH.sha, b"1", key, b"", b"s", id)
+
+
+def reserve(key: bytes, id: bytes, units: bytes) -> Words:
+    """Charge units to a window: 1 for a request that is only counted, or an estimate."""
+    return ("EVALSHA", ADMIT.sha, b"1", key, b"", b"", b"w", MANY, b"60000", id, units)
+
+
+def settle(key: bytes, id: bytes, units: bytes) -> Words:
+    """Say how many they really were."""
+    return ("EVALSHA", FINISH.sha, b"1", key, b"", b"60000", id, units)
