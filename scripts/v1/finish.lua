@@ -77,7 +77,7 @@ for k = 1, keys do
     local live = start and now < start + span
     if live then used = tonumber(held[permits + 2]) or 0 end
     if not live then held = false elseif not same then held = held[1] end
-    state = {column = column, used = used, held = held, changed = false}
+    state = {column = column, used = used, held = held, changed = false, gone = false}
   end
   states[k] = state
 end
@@ -98,12 +98,13 @@ for p = 1, permits do
         local units = tonumber(ARGV[figures + state.column])
         if units then
           -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-          local charged = tonumber(held)
+          local charged = tonumber(held) or 0
           if units ~= charged and state.used < BEYOND then
             state.used, state.changed = math.max(0, math.min(state.used - charged + units, BEYOND)), true
           end
         end
       end
+      state.gone = true
       if same then state.held[who] = false end
     else
       reply[at + k] = 0
@@ -116,7 +117,7 @@ end
 for k = 1, keys do
   local state = states[k]
   if state.column then
-    if state.held then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
+    if state.gone then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
     if state.changed then call('HSET', KEYS[k], 'n', state.used) end
   else
     if state.gone then call('ZREM', KEYS[k], unpack(ids, skip + 1)) end

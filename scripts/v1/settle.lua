@@ -74,7 +74,7 @@ for p = 1, permits do
       local units = tonumber(ARGV[figures + state.column])
       if units and units ~= tonumber(held) then
         -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-        local charged = tonumber(held)
+        local charged = tonumber(held) or 0
         if units ~= charged and state.used < BEYOND then
           state.used, state.changed = math.max(0, math.min(state.used - charged + units, BEYOND)), true
         end

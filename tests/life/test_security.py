@@ -103,7 +103,7 @@ def _use_everything(limiter: Limiter, server: Server) -> None:
     for slots in (SLOTS, short):
         permit = limiter.try_acquire(slots, TOKENS.cost(5), brief.cost(1)).require()
         limiter.try_acquire(slots).require().finish()
-        limiter._store.run(calls.renew(slots.wire(Naming()), 1, [permit.wire_id]))
+        limiter._store.run(calls.renew(slots.wire(Naming()), 1, [permit.wire_id, b"another"]))
         limiter.peek(slots, TOKENS)
         limiter.count(slots)
         while limiter.count(short):

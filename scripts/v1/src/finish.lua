@@ -19,7 +19,7 @@ for k = 1, keys do
     local span = tonumber(ARGV[1 + k])
     column = column + 1
     --@ window find
-    state = {column = column, used = used, held = held, changed = false}
+    state = {column = column, used = used, held = held, changed = false, gone = false}
   end
   states[k] = state
 end
@@ -42,4 +42,5 @@ if state.column then
     --@ window charge
   end
 end
+state.gone = true
 if same then state.held[who] = false end

@@ -67,11 +67,11 @@ end
 
 --# charge
 -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-local charged = tonumber(held)
+local charged = tonumber(held) or 0
 if units ~= charged and state.used < BEYOND then
   state.used, state.changed = math.max(0, math.min(state.used - charged + units, BEYOND)), true
 end
 
 --# remove
-if state.held then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
+if state.gone then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
 if state.changed then call('HSET', KEYS[k], 'n', state.used) end
