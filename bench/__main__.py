@@ -1,35 +1,46 @@
-"""`python -m bench`: some minutes on two servers. `--full`: all servers, more rounds, and docs/benchmarks.md."""
+"""`python -m bench`: five minutes on two servers and a cluster.
+
+--full     all servers and clusters, more rounds, and docs/benchmarks.md
+--smoke    everything once on one server, to see that it runs; its figures mean nothing
+--redraw   the page and pictures of an earlier run again, from its JSON
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
-import platform
 import sys
 from pathlib import Path
-
-from bench import report, suite
-from tests.servers.binaries import SERVERS
 
 RESULTS = Path("bench/results")
 
 
 def main() -> None:
-    full = "--full" in sys.argv
-    if full:
-        results = suite.run([name for name in SERVERS if name != "redis-6.2"], rounds=9, seconds=1.0)
-    else:
-        results = suite.run(["valkey-9.1", "redis-7.0"], rounds=2 if "--smoke" in sys.argv else 5, seconds=0.4)
-    results["remark"] = (
-        f"Python {platform.python_version()} on {os.cpu_count()} cores, servers on loopback; load of the last quarter "
-        f"hour {os.getloadavg()[2]:.1f}. Medians of interleaved rounds, the middle half marked. What peers do is the "
-        "nearest to ours that they offer: see `bench/peers.py` for the differences."
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    RESULTS.mkdir(exist_ok=True)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--full", action="store_true")
+    size.add_argument("--smoke", action="store_true")
+    parser.add_argument("--redraw", action="store_true")
+    asked = parser.parse_args()
+    name = "full" if asked.full else "smoke" if asked.smoke else "last"
+    try:
+        from bench import report, sizes, suite  # noqa: PLC0415  # peers may be missing: that is said below
+    except ModuleNotFoundError as error:
+        sys.exit(
+            f"the benchmarks need the package {error.name!r}: pip install --group bench -e '.[all]' (pip 25.1 or later)"
+        )
+    figures = RESULTS / f"{name}.json"
+    if not asked.redraw:
+        RESULTS.mkdir(exist_ok=True)
+        figures.write_text(json.dumps(suite.run(sizes.SIZES[name]), indent=1) + "\n")
+    results = json.loads(figures.read_text())
     if (RESULTS / "bars.json").exists():
         results["bars"] = json.loads((RESULTS / "bars.json").read_text())
-    (RESULTS / ("full.json" if full else "last.json")).write_text(json.dumps(results, indent=1) + "\n")
-    report.write(results, Path("docs/benchmarks.md") if full else RESULTS / "report.md")
+    page = Path("docs/benchmarks.md") if asked.full else RESULTS / f"{name}.md"
+    report.write(results, page)
+    print(f"written: {figures} and {page}")
 
 
 if __name__ == "__main__":

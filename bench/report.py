@@ -1,4 +1,4 @@
-"""Results as a page of pictures: Markdown with plots beside it."""
+"""A run as a page: pictures first, few words, and what it was measured on."""
 
 from __future__ import annotations
 
@@ -6,73 +6,122 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("svg")
-from matplotlib import pyplot as plt  # the backend is chosen before it is loaded
+from bench import peers, plots
+from bench.scene import TASKS, Curves, Scene
+from bench.scenes import CURVES, SCENES
 
 MARK = "<!-- measured: what follows is written by `make bench-full` -->"
-OURS, OTHERS = "#1f6feb", "#b0b7c3"
-mpl.rcParams.update({"svg.hashsalt": "pyslot", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
+HEADLINE = {"pyslot": "pyslot, redis-py", "bare EVALSHA": "bare EVALSHA, redis-py", "LiteLLM": "LiteLLM"}
+"""What the page calls it -> the contestant: all through redis-py, which is what LiteLLM uses."""
+
+Results = dict[str, Any]
 
 
-def write(results: dict[str, Any], page: Path) -> None:
-    """Write the page and, beside it, one plot for each of its pictures."""
+def write(results: Results, page: Path) -> None:
+    """Write the page below its mark and, in a folder of its name, its pictures; what is above the mark stays."""
     folder = page.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.glob("*.svg"):
+        left.unlink()
     kept = page.read_text().partition(MARK)[0] if page.exists() else "# Benchmarks\n\n"
-    text = [kept + MARK, "", "## The last run", "", results["remark"], ""]
-    for name, found in results["servers"].items():
-        text += [f"### {name.replace('-', ' ').title()} ({found['version']})", ""]
-        for scene, loads in found.items():
-            if scene in ("version", "sync", "growth"):
-                continue
-            figures = {who: [load["rate"] for load in rounds] for who, rounds in loads.items()}
-            tails = {who: f"p99 {median(load['p99'] for load in rounds) * 1e3:.1f} ms" for who, rounds in loads.items()}
-            text += [picture(folder, f"{name} {scene}", f"{scene}: steps a second, 64 tasks", figures, tails), ""]
-        text += [picture(folder, f"{name} sync", "one caller, blocking: microseconds a step", found["sync"], {}), ""]
-        text += [grown(folder, f"{name} growth", found["growth"]), ""]
-    text += ["### Versions", "", "| | |", "|---|---|"]
-    text += [f"| {what} | {which} |" for what, which in results["versions"].items()]
-    text += ["", *bars(results.get("bars", []))]
+    text = [kept + MARK, "", *_head(results, folder)]
+    for scene in SCENES:
+        text += _scene(results, scene, folder)
+    for curves in CURVES:
+        text += _curves(results, curves, folder)
+    text += _differences()
+    text += _bars(results.get("bars", []))
+    text += _measured_on(results)
     page.write_text("\n".join(text).rstrip() + "\n")
 
 
-def bars(found: list[dict[str, Any]]) -> list[str]:
+def _head(results: Results, folder: Path) -> list[str]:
+    found = results["scenes"][SCENES[0].name]
+    servers = [place for place in found if not place.endswith(" cluster")]
+    shown = {name: found[servers[0]][who] for name, who in HEADLINE.items() if who in found[servers[0]]}
+    plots.headline(folder / "headline.svg", shown)
+    size = results["size"]
+    rows = [
+        f"| {_place(results, place)} | {name} | {_figures(found[place][who])} |"
+        for place in servers
+        for name, who in HEADLINE.items()
+        if who in found[place]
+    ]
+    about = (
+        f"Medians of {size['rounds']} rounds of {size['seconds']:g} s, every contestant in each of them, and one more "
+        "to warm up. The thin line on a bar is the middle half of the rounds. The server's time is all that its "
+        "process used, network included. Tasks ask again as soon as they are answered: these are latencies under as "
+        f"much load as one process of Python gives. All through redis-py, {TASKS} tasks."
+    )
+    return [
+        f"## The last run: {results['about']['machine']['taken on']}",
+        "",
+        f"A gateway's request, 12 limits at once, on {_place(results, servers[0])}:",
+        "",
+        f"![A gateway's request: {', '.join(shown)}]({folder.name}/headline.svg)",
+        "",
+        "| server | | requests a second | middle half | p50 | p99 | server's processor, a request |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+        "",
+        about,
+        "",
+    ]
+
+
+def _figures(loads: list[dict[str, Any]]) -> str:
+    rate, p50, p99, server = (median(load[what] for load in loads) for what in ("rate", "p50", "p99", "server"))
+    low, high = plots.middle_half([load["rate"] for load in loads])
+    spread = f"{low:,.0f} to {high:,.0f}"
+    return f"{rate:,.0f} | {spread} | {p50 * 1e3:.1f} ms | {p99 * 1e3:.1f} ms | {server:.0f} µs"
+
+
+def _scene(results: Results, scene: Scene, folder: Path) -> list[str]:
+    found = results["scenes"][scene.name]
+    text = [f"### {scene.name}", "", scene.says, ""]
+    for kind, clusters in (("", False), (" on clusters", True)):
+        places = {
+            _place(results, place): loads for place, loads in found.items() if place.endswith(" cluster") == clusters
+        }
+        if places:
+            picture = f"{_slug(scene.name + kind)}.svg"
+            plots.bars(folder / picture, places)
+            text += [f"![{scene.name}{kind}: steps a second]({folder.name}/{picture})", ""]
+    return text
+
+
+def _curves(results: Results, curves: Curves, folder: Path) -> list[str]:
+    picture = f"{_slug(curves.name)}.svg"
+    places = {_place(results, place): found for place, found in results["curves"][curves.name].items()}
+    plots.curves(folder / picture, places, curves.unit)
+    return [f"### {curves.name}", "", curves.says, "", f"![{curves.name}]({folder.name}/{picture})", ""]
+
+
+def _differences() -> list[str]:
+    rows = [f"| {who} | {what} |" for who, what in peers.DIFFERS.items()]
+    return ["### What each does otherwise", "", "| | than pyslot |", "|---|---|", *rows, ""]
+
+
+def _bars(found: list[dict[str, Any]]) -> list[str]:
     if not found:
         return []
     rows = [f"| {b['name']} | {b['figure']} | {b['wanted']} | {'yes' if b['reached'] else '**no**'} |" for b in found]
-    return ["### The bars", "", "| | figure (middle half) | wanted | reached |", "|---|---|---|---|", *rows]
+    return ["### The bars", "", "| | figure (middle half) | wanted | reached |", "|---|---|---|---|", *rows, ""]
 
 
-def picture(folder: Path, name: str, title: str, figures: dict[str, list[float]], notes: dict[str, str]) -> str:
-    """Bars of medians, with the middle half of the rounds marked; ours in colour."""
-    who = sorted(figures, key=lambda each: median(figures[each]))
-    values = [median(figures[each]) for each in who]
-    spread = [[v - sorted(figures[e])[len(figures[e]) // 4] for e, v in zip(who, values, strict=True)]]
-    spread += [[sorted(figures[e])[-(len(figures[e]) // 4) - 1] - v for e, v in zip(who, values, strict=True)]]
-    figure, axes = plt.subplots(figsize=(8, 0.6 + 0.38 * len(who)))
-    axes.barh(who, values, xerr=spread, color=[OURS if e.startswith("pyslot") else OTHERS for e in who], ecolor="#555")
-    for at, each in enumerate(who):
-        axes.text(values[at], at + 0.28, f" {values[at]:,.0f}  {notes.get(each, '')}", va="center", fontsize=8)
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.margins(x=0.18)
-    return saved(folder, name, title, figure)
+def _measured_on(results: Results) -> list[str]:
+    rows = [f"| {name} | {version} |" for name, version in results["places"].items()]
+    for group in results["about"].values():
+        rows += [f"| {what} | {which} |" for what, which in group.items()]
+    return ["### Measured on", "", "| | |", "|---|---|", *rows]
 
 
-def grown(folder: Path, name: str, found: dict[str, dict[str, float]]) -> str:
-    figure, rows = plt.subplots(1, len(found), figsize=(8, 2.4), layout="constrained")
-    for axes, (what, values) in zip(rows, found.items(), strict=True):
-        axes.plot([int(size) for size in values], list(values.values()), marker="o", color=OURS)
-        axes.set_xscale("log")
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel(what)
-    rows[0].set_ylabel("µs of the server a pair")
-    return saved(folder, name, "time on the server", figure)
+def _place(results: Results, name: str) -> str:
+    """As the page writes it: "Valkey 9.1.2 cluster"."""
+    family, _, rest = name.partition("-")
+    version = results["places"].get(name)
+    return f"{family.title()} {version}{' cluster' if rest.endswith('cluster') else ''}" if version else name
 
 
-def saved(folder: Path, name: str, title: str, figure: Any) -> str:  # noqa: ANN401  # matplotlib has no types
-    path = folder / f"{name.replace(' ', '-').replace(',', '')}.svg"
-    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
-    plt.close(figure)
-    return f"![{title}]({folder.name}/{path.name})"
+def _slug(name: str) -> str:
+    return "".join(letter for letter in name.lower().replace(" ", "-") if letter.isalnum() or letter == "-")

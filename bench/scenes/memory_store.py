@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from bench import gateway, peers
@@ -15,12 +14,6 @@ from pyslot import AsyncLimiter, Window
 async def contestants(run: Run) -> Contestants:
     blocking = run.blocking_limiter("memory")
     limiter = await run.stack.enter_async_context(AsyncLimiter("memory://", deadline=PATIENCE))
-    semaphore = asyncio.Semaphore(1_000)
-
-    async def entered() -> None:
-        async with semaphore:
-            pass
-
     window = Window("here", "requests", MUCH)
     found: Contestants = {
         "pyslot, a slot": run.alone(one_caller.held(blocking)),
@@ -28,7 +21,6 @@ async def contestants(run: Run) -> Contestants:
         "pyslot, a request counted": run.alone(partial(blocking.charge, window)),
         "pyslot, a gateway's request": run.alone(partial(gateway.ours_blocking, blocking)),
         "pyslot, a gateway's request, asyncio": run.tasks(partial(gateway.ours, limiter)),
-        "asyncio.Semaphore, a slot": run.tasks(entered),
     }
     others = peers.counters_here(run.stack)
     return found | {f"{name}, a request counted": run.alone(step) for name, step in others.items()}
