@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test test-matrix proof mutants lint docs pictures scripts bench bench-full bench-bars bench-litellm litellm chaos chaos-short clean
+.PHONY: demo test test-matrix proof mutants lint docs pictures scripts bench bench-full bench-smoke bench-suites bench-bars bench-litellm litellm chaos chaos-short clean
 
 demo: $(VENV)/stamp
 	$(RUN) -m pyslot.demo
@@ -49,12 +49,25 @@ litellm: $(VENV)/stamp .venv-litellm/stamp
 	$(RUN) -m pytest -q tests/service/litellm_proxy.py
 
 # Peers are installed for these alone. LiteLLM stays in an environment of its own, for it pins much of what it needs.
-bench: $(VENV)/bench
+# Five minutes on two servers and a cluster; bench/results/last.md shows it.
+bench: $(VENV)/bench bench-litellm
 	$(RUN) -m bench
 
+# All servers and clusters, and the bars: twenty minutes; docs/benchmarks.md shows it.
 bench-full: $(VENV)/bench bench-litellm
 	$(RUN) -m bench.bars || echo "going on: the report says which bars were missed"
 	$(RUN) -m bench --full
+
+# Everything in them once, on one server: under a minute. It says that they run, and nothing else.
+bench-smoke: $(VENV)/bench
+	$(RUN) -m bench --smoke
+	$(RUN) -m pytest -q bench/suites --benchmark-disable
+
+# pytest-benchmark, one operation a test, on every server through every client: a minute and a half.
+bench-suites: $(VENV)/bench
+	mkdir -p bench/results
+	$(RUN) -m pytest -q bench/suites --benchmark-max-time=0.3 --benchmark-columns=median,iqr,ops,rounds \
+	    --benchmark-sort=name --benchmark-group-by=group --benchmark-json=bench/results/suites.json
 
 bench-bars: $(VENV)/bench bench-litellm
 	$(RUN) -m bench.bars

@@ -28,12 +28,14 @@ def main() -> None:
     try:
         from bench import report, sizes, suite  # noqa: PLC0415  # peers may be missing: that is said below
     except ModuleNotFoundError as error:
+        if (error.name or "").startswith(("bench", "pyslot", "tests")):
+            raise
         sys.exit(
             f"the benchmarks need the package {error.name!r}: pip install --group bench -e '.[all]' (pip 25.1 or later)"
         )
     figures = RESULTS / f"{name}.json"
     if not asked.redraw:
-        RESULTS.mkdir(exist_ok=True)
+        RESULTS.mkdir(parents=True, exist_ok=True)
         figures.write_text(json.dumps(suite.run(sizes.SIZES[name]), indent=1) + "\n")
     results = json.loads(figures.read_text())
     if (RESULTS / "bars.json").exists():
