@@ -115,7 +115,8 @@ async def main() -> None:
         if asked["what"] == "scripts":
             answer: object = scripts()
         elif asked["what"] == "fill":
-            answer = await made.fill()
+            await made.fill()
+            answer = None
         else:
             answer = await load(getattr(made, asked["what"]), asked["tasks"], asked["seconds"])
         print("ANSWER", json.dumps(answer), flush=True)

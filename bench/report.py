@@ -99,7 +99,8 @@ def _curves(results: Results, curves: Curves, folder: Path) -> list[str]:
 
 def _differences() -> list[str]:
     rows = [f"| {who} | {what} |" for who, what in peers.DIFFERS.items()]
-    return ["### What each does otherwise", "", "| | than pyslot |", "|---|---|", *rows, ""]
+    where = "On clusters the bare scripts are the only company: they say what the client costs there."
+    return ["### What each does otherwise", "", "| | than pyslot |", "|---|---|", *rows, "", where, ""]
 
 
 def _bars(found: list[dict[str, Any]]) -> list[str]:

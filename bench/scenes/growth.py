@@ -31,7 +31,9 @@ def measure(place: Place, _: Worker | None, rounds: int) -> dict[str, dict[str, 
             "windows in the call": {count: partial(spent, windows[:count], 1) for count in LIMITS},
             "permits in the call": {batch: partial(spent, ["{batch}:s"], batch) for batch in BATCHES},
         }
-        found = {grows: {"pyslot": {str(size): [] for size in sizes}} for grows, sizes in what.items()}
+        found: dict[str, dict[str, Curve]] = {
+            grows: {"pyslot": {str(size): [] for size in sizes}} for grows, sizes in what.items()
+        }
         for _round in range(rounds):
             for grows, sizes in what.items():
                 for size, run in sizes.items():
