@@ -35,7 +35,7 @@ DIFFERS = {
     "LiteLLM": "Its proxy's limiter (`parallel_request_limiter_v3`) from its package, in a process of its own. A "
     "gateway's request is four steps after each other, not all or none; on single servers only.",
     "steindamm, semaphore": "Tokens in a list, taken with BLPOP: waiters are served in order, a slot has no holder and "
-    "no lease, so one that dies keeps it until the whole semaphore expires. Three round trips to enter and leave.",
+    "no lease, so one that dies keeps it until the whole semaphore expires. Four round trips to enter and leave.",
     "limits, fixed window": "One counter with a time to live: refused requests count as well, nothing is given back or "
     "settled, one limit a call.",
     "limits, moving window": "A list of the times of all hits, by the client's clock: exact over any minute, and its "

@@ -13,7 +13,13 @@ from matplotlib.figure import Figure
 
 OURS, ALONE, BARE, LITELLM, OTHERS = "#1f6feb", "#8db7f5", "#6e7781", "#d9822b", "#c3c9d1"
 LINES = ("#1f6feb", "#d9822b", "#4c9a6a", "#8250df")
-STYLE: Any = {"svg.hashsalt": "pyslot", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+STYLE: Any = {
+    "svg.hashsalt": "pyslot",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
 
 Load = dict[str, Any]
 """As `rounds.Load`."""
