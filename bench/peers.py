@@ -18,7 +18,7 @@ from limits.aio.storage import RedisStorage as AsyncRedisStorage
 from limits.aio.strategies import FixedWindowRateLimiter as AsyncFixedWindow
 from limits.aio.strategies import MovingWindowRateLimiter as AsyncMovingWindow
 
-from bench.clients import NAMES, PATIENCE
+from bench.clients import NAMES, PATIENCE, POOL
 from bench.places import Place
 from bench.rounds import Step
 
@@ -33,7 +33,8 @@ DIFFERS = {
     "no time-out, no clean-up after a lost reply. What the client library costs by itself.",
     "pyslot, each call by itself": "Ours with `coalesce=False`: calls that wait together do not travel together.",
     "LiteLLM": "Its proxy's limiter (`parallel_request_limiter_v3`) from its package, in a process of its own. A "
-    "gateway's request is four steps after each other, not all or none; on single servers only.",
+    "gateway's request is four steps after each other, not all or none. Where its own process holds the slots it "
+    "refuses from memory; what is refused here is a slot that another process holds. On single servers only.",
     "steindamm, semaphore": "Tokens in a list, taken with BLPOP: waiters are served in order, a slot has no holder and "
     "no lease, so one that dies keeps it until the whole semaphore expires. Four round trips to enter and leave.",
     "limits, fixed window": "One counter with a time to live: refused requests count as well, nothing is given back or "
@@ -155,7 +156,7 @@ def _pyrate(bucket: Any, stack: AsyncExitStack) -> BlockingAdmits:  # noqa: ANN4
 
 
 def _concurrent(place: Place, stack: AsyncExitStack) -> redis.asyncio.Redis:
-    pool = redis.asyncio.BlockingConnectionPool(port=place.masters[0].port, timeout=PATIENCE)
+    pool = redis.asyncio.BlockingConnectionPool(port=place.masters[0].port, max_connections=POOL, timeout=PATIENCE)
     client = redis.asyncio.Redis.from_pool(pool)
     stack.push_async_callback(client.aclose)
     return client

@@ -96,6 +96,8 @@ class Scene(NamedTuple):
     """What a step is, in a sentence or two."""
     contestants: Callable[[Run], Awaitable[Contestants]]
     where: tuple[Where, ...] = (Where.SERVER,)
+    longer: float = 1
+    """Its loads take so many times as long as others': where a step is slow, few would make no p99."""
 
 
 class Curves(NamedTuple):

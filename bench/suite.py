@@ -60,7 +60,8 @@ def _places(size: Size) -> Iterator[tuple[Where, Place, Worker | None]]:
 async def _raced(scene: Scene, place: Place, litellm: Worker | None, size: Size) -> dict[str, list[dict[str, Any]]]:
     place.fresh()
     async with AsyncExitStack() as stack:
-        contestants = await scene.contestants(Run(place, litellm, size, stack))
+        longer = size._replace(seconds=scene.longer * size.seconds)
+        contestants = await scene.contestants(Run(place, litellm, longer, stack))
         spent = place.spent if place.masters else None
         loads = await compete(contestants, rounds=size.rounds, spent=spent)
     return {who: [load._asdict() for load in rounds] for who, rounds in loads.items()}

@@ -44,4 +44,5 @@ SCENE = Scene(
     "the four subjects live in four hash slots, or with one tag in one.",
     contestants,
     (Where.SERVER, Where.CLUSTER),
+    longer=2,
 )

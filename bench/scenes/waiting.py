@@ -76,8 +76,7 @@ async def contestants(run: Run) -> Contestants:
         "steindamm, semaphore": peers.semaphore_entered(run.place, capacity=SLOTS, name="scarce"),
         "asyncio.Semaphore, one process alone": lambda: within,
     }
-    # Twice as long as other loads: a few waits must fit in.
-    return {name: crowd(enter, 2 * run.size.seconds) for name, enter in entering.items()}
+    return {name: crowd(enter, run.size.seconds) for name, enter in entering.items()}
 
 
 SCENE = Scene(
@@ -85,4 +84,5 @@ SCENE = Scene(
     "64 tasks share 8 slots and hold each for 5 ms, so 1,600 a second would be perfect. Shown with it: how much of "
     "the slot-seconds was held. As if in 4 processes: four limiters that learn nothing from each other.",
     contestants,
+    longer=2,
 )
