@@ -91,7 +91,9 @@ def is_plain(client: Client, kind: Client) -> bool:
     """False for a client that somebody made more of: a subclass, one whose calls are traced, cached, or all on one
     connection. Those keep what they are: their own `execute_command` is called."""
     execute = kind.__dict__.get("execute_command")
-    if type(client) is not kind or type(execute) is not FunctionType or execute.__module__ != kind.__module__:
+    if type(execute) is not FunctionType or execute.__module__ != kind.__module__:
+        return False
+    if type(client) is not kind or "execute_command" in vars(client):
         return False
     one = client.connection is not None or getattr(client, "single_connection_client", False)
     return not one and getattr(client.connection_pool, "cache", None) is None

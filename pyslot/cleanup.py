@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import ref
 
 from pyslot import calls
-from pyslot.calls import Part, Parts
+from pyslot.calls import Parts
 from pyslot.kinds import Slots
 from pyslot.loader import Call
+from pyslot.parts import Part
 
 if TYPE_CHECKING:
     from pyslot.permit import BasePermit

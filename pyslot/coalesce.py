@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from itertools import chain
+from time import monotonic
 from typing import TypeAlias
 
 from pyslot.adapters.base import AsyncStore, PipelineStore
@@ -109,12 +110,10 @@ class Coalescer:
                 return self._run_alone(lane, call)
             self._ready.append(lane)
             self._depart_soon()
-        loop = self._loop
-        now = loop.time()
-        waiter: asyncio.Future[Reply] = loop.create_future()
-        lane.waiting.append((waiter, permits, now))
+        waiter: asyncio.Future[Reply] = self._loop.create_future()
+        lane.waiting.append((waiter, permits, monotonic()))
         if self._timer is None:
-            self._timer = loop.call_at(now + self._deadline, self._expire)
+            self._timer = self._loop.call_later(self._deadline, self._expire)
         return waiter
 
     async def _run_alone(self, lane: _Lane, call: Call) -> Reply:
@@ -203,7 +202,7 @@ class Coalescer:
 
     def _expire(self) -> None:
         """One timer for all; it looks again when the next is due, but not for every one of a crowd."""
-        now, late = self._loop.time(), self._deadline / 50
+        now = monotonic()
         dues = []
         for lane in self._lanes.values():
             for waiter, _, since in (*lane.flying, *lane.waiting):
@@ -214,7 +213,8 @@ class Coalescer:
                         )
                     else:
                         dues.append(since + self._deadline)
-        self._timer = self._loop.call_at(max(min(dues), now + late), self._expire) if dues else None
+        pause = max(min(dues) - now, self._deadline / 50) if dues else 0.0
+        self._timer = self._loop.call_later(pause, self._expire) if dues else None
 
 
 def _own(error: Exception) -> Exception:

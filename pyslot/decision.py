@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
-from pyslot.calls import FULL, NEVER, OBSERVED, REPEATED, Answer, Part
+from pyslot.calls import FULL, NEVER, OBSERVED, REPEATED, Answer
 from pyslot.errors import LimitExceeded
 from pyslot.headers import DEFAULT, Style, headers
 from pyslot.kinds import Limit, Slots
+from pyslot.parts import Part
 
 P_co = TypeVar("P_co", covariant=True)
 
@@ -130,9 +131,10 @@ class Decision(Generic[P_co]):
 
     def require(self) -> P_co:
         """The permit, or `LimitExceeded` where the request was refused. A charge that was granted has none: None."""
-        if not self:
+        permit = self.permit
+        if permit is None and not self:
             raise LimitExceeded(self)
-        return cast(P_co, self.permit)
+        return permit  # type: ignore[return-value]  # None is what a charge is granted
 
     def headers(self, *styles: Style) -> dict[str, str]:
         """HTTP headers for the response to this request, refused or granted.

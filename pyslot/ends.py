@@ -33,7 +33,7 @@ class Ends(Generic[P]):
         self,
         naming: Naming,
         upkeep: Upkeep,
-        make_permit: Callable[[str, bytes, Parts], P],
+        make_permit: Callable[[bytes, Parts], P],
         *,
         clock: Callable[[], float],
         group: bool,
@@ -56,79 +56,73 @@ class Ends(Generic[P]):
 
     def finish(self, permit: BasePermit) -> Flow[Outcome]:
         """Give slots back and settle charges; what can't be sent now is sent later, and the error raised."""
-        if self.foreign(permit):
+        if self.upkeep.forked and self.foreign(permit):
             raise UsageError(
                 f"permit {permit.id} belongs to the process that forked this one: "
                 "it finishes there, or is detached there and adopted here"
             )
-        pending = self._end(permit)
+        groups = self._end(permit)
         if permit.wire_id in self.upkeep.backlog.queues and self.upkeep.backlog.waiting(permit.wire_id, Why.JOIN):
-            # Granted without the server, which has not heard of it yet and will be told the whole story.
-            self._later(permit, pending)
-            kinds = {part.wire.span == b"s" for part in permit.parts}
-            return Outcome(True in kinds and bool(pending), False in kinds and bool(pending), not pending)
-        released = settled = bool(pending)
-        late = not pending and bool(permit.parts)
-        slots = windows = 0
-        for at, (group, call) in enumerate(pending):
+            return self._unheard(permit, groups)
+        lost_slots = lost_charges = slots = windows = 0
+        for at, group in enumerate(groups):
             try:
                 if self._outage.troubled:
                     self._outage.check(group[0])
-                reply = yield call
+                reply = yield calls.finish(group, permit.wire_id, permit.figures)
             except BaseException as error:
-                # What the server declined once it would decline again.
-                self._later(permit, pending[at + isinstance(error, StoreError) :])
-                self._failed(group, error)
-                if not isinstance(error, StoreUnavailable) or self._outage.raises(permit.parts):
+                if self._unsent(permit, groups[at:], error):
                     raise
                 return Outcome(released=False, settled=False, late=False)
-            for part, held in zip(group, reply[1:], strict=True):
-                if part.wire.span == b"s":
+            column = 1
+            for part in group:
+                if part.figure is None:
                     slots += 1
-                    released = released and bool(held)
-                    self._lines.freed(part.wire.key)
+                    lost_slots += not reply[column]
+                    if part.wire.key in self._lines.queues:
+                        self._lines.freed(part.wire.key)
                 else:
                     windows += 1
-                    settled = settled and bool(held)
-                late = late or not held
-        ended = outcome(released and slots > 0, settled and windows > 0, late)
-        if self._hooks and pending:
+                    lost_charges += not reply[column]
+                column += 1
+        late = lost_slots + lost_charges > 0 if groups else len(permit.parts) > 0
+        ended = outcome(slots > lost_slots == 0, windows > lost_charges == 0, late)
+        if self._hooks and groups:
             self._hooks.settle(permit, ended, self._clock() - permit.started)
         return ended
 
-    def _hold(self, permit: BasePermit, started: float) -> None:
-        permit.started = started
-        for part in permit.parts:
-            if part.wire.span == b"s":
-                self.upkeep.hold(permit, part)
+    def _unsent(self, permit: BasePermit, groups: Sequence[Parts], error: BaseException) -> bool:
+        """The end of a permit met an error in the first of these groups; true where the caller is to see it."""
+        # What the server declined once it would decline again.
+        self._later(permit, groups[isinstance(error, StoreError) :])
+        self._failed(groups[0], error)
+        return not isinstance(error, StoreUnavailable) or self._outage.raises(permit.parts)
 
-    def _let_go(self, permit: BasePermit) -> bool:
-        """Take a permit out of the hands of this limiter; False where that was done before."""
+    def _unheard(self, permit: BasePermit, groups: Sequence[Parts]) -> Outcome:
+        """The end of a permit granted without the server, which has not heard of it and will be told it all."""
+        self._later(permit, groups)
+        kinds = {part.figure is None for part in permit.parts}
+        return Outcome(True in kinds and bool(groups), False in kinds and bool(groups), not groups)
+
+    def _end(self, permit: BasePermit) -> Sequence[Parts]:
+        """Take a permit out of the hands of this limiter; returns what is to be finished, nothing the second time."""
         if not permit.close():
-            return False
-        at = self._clock()
-        for part in permit.parts:
-            if part.wire.span == b"s":
-                self.upkeep.drop(permit.id, part.wire.key, at)
-        return True
-
-    def _end(self, permit: BasePermit) -> list[tuple[Parts, Call]]:
-        """What is to be sent for a permit that ends, once."""
-        if not self._let_go(permit):
-            return []
+            return ()
+        self.upkeep.let_go(permit, self._clock())
         if self.naming.local:
             for part in permit.parts:
                 if (units := permit.figures.get(part.wire.key)) is not None:
                     self._outage.settled(part, units)
-        return [(group, calls.finish(group, permit.wire_id, permit.figures)) for group in self._groups(permit.parts)]
+        return self._groups(permit.parts)
 
     def finish_later(self, permit: BasePermit) -> None:
         """Finish in the background: for a task that is being cancelled and must not wait for anything."""
         if not self.foreign(permit):
             self._later(permit, self._end(permit))
 
-    def _later(self, permit: BasePermit, pending: list[tuple[Parts, Call]]) -> None:
-        for group, call in pending:
+    def _later(self, permit: BasePermit, groups: Sequence[Parts]) -> None:
+        for group in groups:
+            call = calls.finish(group, permit.wire_id, permit.figures)
             self.upkeep.later(permit.wire_id, Why.END, group, call)
 
     def foreign(self, permit: BasePermit) -> bool:
@@ -138,14 +132,16 @@ class Ends(Generic[P]):
     def handle(self, id: str, asked: Iterable[Asked]) -> P:
         """A permit by its id alone, to settle and finish it from anywhere. It is not renewed here."""
         parts = calls.parts_of(asked, self.naming, charged=False)
-        return self._make_permit(check_id(id), encode_id(id), parts)
+        return self._make_permit(encode_id(check_id(id)), parts)
 
     def detach(self, permit: BasePermit) -> bytes:
         """Let go of a permit; the token says all another process needs."""
         if self.foreign(permit):
             raise UsageError(f"permit {permit.id} belongs to the process that forked this one: detach it there")
-        held = self._clock() - permit.started if permit.started else 0.0  # since when a handle is held is not known
-        self._let_go(permit)
+        now = self._clock()
+        held = now - permit.started if permit.started else 0.0  # since when a handle is held is not known
+        if permit.close():
+            self.upkeep.let_go(permit, now)
         limits = [(part.limit, permit.figures.get(part.wire.key)) for part in permit.parts]
         return token.pack(self.naming, permit.id, held, limits)
 
@@ -154,7 +150,8 @@ class Ends(Generic[P]):
         id, held, limits = token.unpack(self.naming, data)
         permit = self.handle(id, [limit for limit, _ in limits])
         permit.figures.update({limit.wire(self.naming).key: units for limit, units in limits if units is not None})
-        self._hold(permit, self._clock() - held)
+        now = self._clock()
+        self.upkeep.hold(permit, now - held, now)
         return permit
 
     # Looking and forgetting
@@ -166,7 +163,7 @@ class Ends(Generic[P]):
             reply = yield from self._ask(group, calls.peek(group))
             figures |= zip((part.wire.key for part in group), zip(reply[::2], reply[1::2], strict=True), strict=True)
         statuses = []
-        for limit, units, wire in parts:
+        for limit, units, wire, _ in parts:
             used, reset = figures[wire.key]
             statuses.append(status_of(limit, used, reset, limit.limit is not None and used + units > limit.limit))
         return tuple(statuses)

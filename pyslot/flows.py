@@ -12,7 +12,7 @@ from typing import cast
 from weakref import WeakValueDictionary
 
 from pyslot import calls
-from pyslot.calls import Answer, Part, Parts
+from pyslot.calls import Answer, Parts
 from pyslot.cleanup import Why
 from pyslot.decision import Decision
 from pyslot.ends import Ends, Flow, P, T
@@ -24,6 +24,7 @@ from pyslot.kinds import Asked, Slots
 from pyslot.lines import Bell, Lines, Listen, Place
 from pyslot.loader import Call
 from pyslot.outage import LONGEST_PAUSE, Outage
+from pyslot.parts import Part
 from pyslot.permit import OnError
 from pyslot.renewer import Sleep, Upkeep
 
@@ -41,7 +42,7 @@ class Flows(Ends[P]):
         self,
         naming: Naming,
         upkeep: Upkeep,
-        make_permit: Callable[[str, bytes, Parts], P],
+        make_permit: Callable[[bytes, Parts], P],
         *,
         clock: Callable[[], float],
         group: bool,
@@ -82,17 +83,16 @@ class Flows(Ends[P]):
                     yield from self.upkeep.flush(wire_id)
                 except StoreUnavailable as error:
                     self._failed(parts, error)
-                    return self._decided(self._degraded(parts, id, wire_id, error), began)
-            return (yield from self._acquire(asked, id, wait))
+                    return self._decided(self._degraded(parts, wire_id, error), began)
+            return (yield from self._acquire(asked, wire_id, wait))
         finally:
             backlog.release(wire_id)
             if wire_id in backlog.queues:
                 self.upkeep.wake()
 
-    def _acquire(self, asked: Iterable[Asked], own: str | None, wait: float | None) -> Flow[Decision[P]]:
+    def _acquire(self, asked: Iterable[Asked], own: bytes | None, wait: float | None) -> Flow[Decision[P]]:
         parts = calls.parts_of(asked, self.naming)
         id = own or new_id()
-        wire_id = encode_id(id)
         end = self._clock() + _check_wait(wait) if wait is not None else None
         began = self._clock() if self._hooks else 0.0
         # A caller's own id may be held already: that is for the server to say, at once.
@@ -102,15 +102,16 @@ class Flows(Ends[P]):
                 if place and end:
                     yield from self._stand(place, end)
                 try:
-                    answers = yield from self._admit(parts, wire_id)
+                    answers = yield from self._admit(parts, id)
                 except StoreUnavailable as error:
                     if place:
                         place.disperse()
-                    decision = self._degraded(parts, id, wire_id, error)
+                    decision = self._degraded(parts, id, error)
                 else:
                     if not answers or answers[-1].record[0]:
-                        permit = self._granted(id, wire_id, parts, answers, named=own is not None)
-                        return self._decided(Decision(permit, answers, self._slot_wait), began)
+                        permit = self._granted(id, parts, answers, named=own is not None)
+                        decision = Decision(permit, answers, self._slot_wait)
+                        return self._decided(decision, began) if self._hooks else decision
                     decision = Decision(None, answers, self._slot_wait)
                 if decision or end is None or decision.retry_after is None or (left := end - self._clock()) <= 0:
                     return self._decided(decision, began)
@@ -120,20 +121,20 @@ class Flows(Ends[P]):
             if place:
                 place.leave()
 
-    def _granted(self, id: str, wire_id: bytes, parts: Parts, answers: list[Answer], *, named: bool) -> P:
+    def _granted(self, id: bytes, parts: Parts, answers: list[Answer], *, named: bool) -> P:
         now = self._clock()
         for answer in answers:
             if any(answer.record[calls.FIGURES :: calls.FIGURES]):
                 self._leaked(answer)
         if not named:
-            permit = self._make_permit(id, wire_id, parts)
+            permit = self._make_permit(id, parts)
         else:
-            self.upkeep.backlog.cancel_undos(wire_id, [part.wire.key for part in parts])
-            held = self._named.get(wire_id)
+            self.upkeep.backlog.cancel_undos(id, [part.wire.key for part in parts])
+            held = self._named.get(id)
             if held is not None and held.is_open and held.parts == parts:
                 return held
-            permit = self._named[wire_id] = self._make_permit(id, wire_id, parts)
-        self._hold(permit, now)
+            permit = self._named[id] = self._make_permit(id, parts)
+        self.upkeep.hold(permit, now, now)
         if self.naming.local:
             self._outage.saw(answers)
         return permit
@@ -143,9 +144,7 @@ class Flows(Ends[P]):
             if ended:
                 self.upkeep.incidents.leaked(part, ended)
 
-    def _degraded(
-        self, parts: Parts, id: str, wire_id: bytes, error: StoreUnavailable, *, hold: bool = True
-    ) -> Decision[P]:
+    def _degraded(self, parts: Parts, id: bytes, error: StoreUnavailable, *, hold: bool = True) -> Decision[P]:
         """What the outage policies decide; raises where one of them says so, or where this is no outage."""
         if isinstance(error, StoreBusy) or self._outage.raises(parts):
             raise error
@@ -154,11 +153,11 @@ class Flows(Ends[P]):
         if answers[0].record[0]:
             now = self._clock()
             if hold:
-                permit = self._named[wire_id] = self._make_permit(id, wire_id, parts)
-                self._hold(permit, now)
+                permit = self._named[id] = self._make_permit(id, parts)
+                self.upkeep.hold(permit, now, now)
             self._outage.booked(parts, id)
-            self.upkeep.backlog.cancel_undos(wire_id, [part.wire.key for part in parts])
-            self.upkeep.join_later(wire_id, self._groups(parts), permit, now)
+            self.upkeep.backlog.cancel_undos(id, [part.wire.key for part in parts])
+            self.upkeep.join_later(id, self._groups(parts), permit, now)
         decision = Decision(permit, answers, self._slot_wait, degraded=True)
         if not decision and not decision.refused_by:
             decision.set_retry_after(LONGEST_PAUSE)  # by then the server has been probed again
@@ -205,11 +204,10 @@ class Flows(Ends[P]):
                 raise InvalidLimit(f"only windows can be charged, a slot is held by a permit: {part.limit!r}")
         id = new_id()
         began = self._clock() if self._hooks else 0.0
-        wire_id = encode_id(id)
         try:
-            answers = yield from self._admit(parts, wire_id)
+            answers = yield from self._admit(parts, id)
         except StoreUnavailable as error:
-            degraded = self._degraded(parts, id, wire_id, error, hold=False)
+            degraded = self._degraded(parts, id, error, hold=False)
             return self._decided(cast("Decision[None]", degraded), began)
         decision: Decision[None] = Decision(None, answers, self._slot_wait)
         if decision and self.naming.local:

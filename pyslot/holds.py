@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
+from collections.abc import Hashable
 from itertools import accumulate
 from math import inf
 from typing import NamedTuple
@@ -77,7 +78,7 @@ class Holds:
     __slots__ = ("_caution", "_come", "_due", "_last", "_seen", "_share", "live")
 
     def __init__(self) -> None:
-        self.live: dict[str, float] = {}  # permit id -> start, own permits only
+        self.live: dict[Hashable, float] = {}  # permit id -> start, own permits only
         self._seen: deque[float] = deque(maxlen=_KEEP)
         self._due: list[float] = [inf]  # when callers were told to come, ascending; the end never goes
         self._last = 0.0  # the wait told last, seconds
@@ -85,13 +86,13 @@ class Holds:
         self._come = 1.0  # the part of those told who do come
         self._share = 0.0  # this limiter's part of the gauge, 0 while unknown
 
-    def began(self, id: str, at: float) -> None:
+    def began(self, id: Hashable, at: float) -> None:
         """A permit was granted."""
         self.live[id] = at
         if self._due[0] <= at:
             self._learn(at, 1.0 - _GAIN)
 
-    def ended(self, id: str, at: float) -> None:
+    def ended(self, id: Hashable, at: float) -> None:
         """A permit was given back. Unknown ids are ignored."""
         start = self.live.pop(id, None)
         if start is not None and 0.0 <= at - start < _FAR:

@@ -16,7 +16,7 @@ class _Source:
         self.renew()
 
     def renew(self) -> None:
-        self.prefix = urlsafe_b64encode(os.urandom(9)).decode()
+        self.prefix = urlsafe_b64encode(os.urandom(9))
         self.numbers = count()
 
 
@@ -25,9 +25,9 @@ _source = _Source()
 os.register_at_fork(after_in_child=_source.renew)
 
 
-def new_id() -> str:
-    """A fresh id: 12 random characters (72 bits) of this process, and a number."""
-    return f"{_source.prefix}{next(_source.numbers):x}"
+def new_id() -> bytes:
+    """A fresh id as it travels: 12 random characters (72 bits) of this process, and a number."""
+    return b"%b%x" % (_source.prefix, next(_source.numbers))
 
 
 def check_id(id: str) -> str:
@@ -39,3 +39,7 @@ def check_id(id: str) -> str:
 
 def encode_id(id: str) -> bytes:
     return id.encode("utf-8", "surrogatepass")
+
+
+def decode_id(id: bytes) -> str:
+    return id.decode("utf-8", "surrogatepass")

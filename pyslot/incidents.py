@@ -16,7 +16,7 @@ from pyslot.hooks import Guarded
 from pyslot.kinds import Slots
 
 if TYPE_CHECKING:
-    from pyslot.calls import Part
+    from pyslot.parts import Part
     from pyslot.permit import BasePermit
 
 log = logging.getLogger("pyslot")

@@ -12,11 +12,12 @@ from math import floor
 from typing import NamedTuple
 
 from pyslot import calls
-from pyslot.calls import Answer, Part, Parts
+from pyslot.calls import Answer, Parts
 from pyslot.errors import StoreBusy, StoreSkipped, StoreUnavailable
 from pyslot.incidents import Incidents
 from pyslot.kinds import Slots
 from pyslot.loader import Call
+from pyslot.parts import Part
 from pyslot.policy import Local, Policy, check_policy
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
@@ -65,7 +66,7 @@ class Outage:
         self.policy: Policy = policy
         self.troubled = False
         """True while any server is away."""
-        self.own: Callable[[bytes], Collection[str]] = lambda _: ()
+        self.own: Callable[[bytes], Collection[bytes]] = lambda _: ()
         """Gauge -> ids of the permits that hold its slots here. Set by the upkeep."""
         self.locate: Place = lambda _: None
         """Set by the shell where the store is a cluster."""
@@ -77,7 +78,7 @@ class Outage:
         self._others: dict[bytes, tuple[int, float]] = {}
         """Gauge -> slots others were seen to hold, and until when that counts."""
         self._windows: dict[bytes, _Window] = {}
-        self._booked: dict[bytes, set[str]] = {}
+        self._booked: dict[bytes, set[bytes]] = {}
         """Gauge -> ids admitted here and not held yet."""
 
     # The breaker
@@ -139,7 +140,7 @@ class Outage:
         """True where trouble is to be raised: any limit that says so is enough."""
         return any((part.limit.on_outage or self.policy) == "raise" for part in parts)
 
-    def decide(self, parts: Parts, id: str) -> Answer:
+    def decide(self, parts: Parts, id: bytes) -> Answer:
         """What the policies say. Every limit must agree; what is granted is booked here."""
         with self._lock:
             now = self._clock()
@@ -153,7 +154,7 @@ class Outage:
                 record += (*figure, 0)
             return Answer(parts, record)
 
-    def booked(self, parts: Parts, id: str) -> None:
+    def booked(self, parts: Parts, id: bytes) -> None:
         """What was granted is held now."""
         with self._lock:
             for part in parts:
@@ -162,7 +163,7 @@ class Outage:
                     if not ids:
                         del self._booked[part.wire.key]
 
-    def _judge(self, part: Part, policy: Policy, id: str, now: float) -> tuple[bool, tuple[int, int, int]]:
+    def _judge(self, part: Part, policy: Policy, id: bytes, now: float) -> tuple[bool, tuple[int, int, int]]:
         if not isinstance(policy, Local):
             return policy == "open", (calls.TAKES, 0, 0)
         limit = part.limit.limit
@@ -195,7 +196,7 @@ class Outage:
             return _Window(now + part.limit.per_ms / 1000, 0, 0)  # type: ignore[union-attr]  # slots don't come here
         return window
 
-    def _book(self, part: Part, id: str, now: float) -> None:
+    def _book(self, part: Part, id: bytes, now: float) -> None:
         if isinstance(part.limit, Slots):
             self._booked.setdefault(part.wire.key, set()).add(id)
         else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from pyslot.calls import Parts
 from pyslot.errors import InvalidLimit, StoreUnavailable, UsageError
+from pyslot.ids import decode_id
 from pyslot.kinds import Charge, Window
 
 if TYPE_CHECKING:
@@ -26,16 +27,13 @@ OnError = Literal["keep", "refund"]
 class BasePermit:
     """One id, present in every gauge and window it was granted. `settle` and `refund` only record; `finish` sends."""
 
-    __slots__ = ("__weakref__", "_limiter", "_open", "figures", "id", "lost", "on_error", "parts", "started", "wire_id")
+    __slots__ = ("__weakref__", "_limiter", "_open", "figures", "lost", "on_error", "parts", "started", "wire_id")
 
-    id: str
-    """The permit's name on the server."""
     lost: bool
     """True once a slot of it was found gone: its lease ended before it was renewed, or the server lost its data."""
 
-    def __init__(self, limiter: Any, id: str, wire_id: bytes, parts: Parts) -> None:  # noqa: ANN401  # Limiter or AsyncLimiter
+    def __init__(self, limiter: Any, wire_id: bytes, parts: Parts) -> None:  # noqa: ANN401  # Limiter or AsyncLimiter
         self._limiter = limiter
-        self.id = id
         self.wire_id = wire_id
         self.parts = parts
         self.lost = False
@@ -45,6 +43,11 @@ class BasePermit:
         self.started = 0.0
         """When it began, by the limiter's monotonic clock."""
         self._open = True
+
+    @property
+    def id(self) -> str:
+        """The permit's name on the server."""
+        return decode_id(self.wire_id)
 
     def settle(self, *charges: Charge) -> None:
         """Replace what windows were charged by the real figures, when the permit finishes. The last figure counts."""

@@ -16,13 +16,15 @@ from pyslot import calls
 from pyslot.cleanup import Backlog, Errand, Trip, Why
 from pyslot.errors import PyslotError, StoreUnavailable, UsageError
 from pyslot.holds import Holds
+from pyslot.ids import decode_id
 from pyslot.incidents import Incidents
 from pyslot.kinds import Slots
 from pyslot.loader import Call
 from pyslot.outage import Outage
 
 if TYPE_CHECKING:
-    from pyslot.calls import Part, Parts
+    from pyslot.calls import Parts
+    from pyslot.parts import Part
     from pyslot.permit import BasePermit
 
 log = logging.getLogger("pyslot")
@@ -45,11 +47,6 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-class _Lease(NamedTuple):
-    permit: ref[BasePermit]
-    part: Part
-
-
 class Gauge:
     """One gauge as this limiter knows it: who holds slots here, and how long holds have lasted."""
 
@@ -57,7 +54,7 @@ class Gauge:
 
     def __init__(self) -> None:
         self.holds = Holds()
-        self.leases: dict[str, _Lease] = {}
+        self.leases: dict[bytes, tuple[ref[BasePermit], Part]] = {}
         self.due: float | None = None
 
 
@@ -92,23 +89,34 @@ class Upkeep:
 
     # Called by flows, in the caller's thread
 
-    def hold(self, permit: BasePermit, part: Part) -> None:
-        """A permit has taken a slot: remember since when, and renew it from now on."""
-        key = part.wire.key
-        while True:
-            gauge = self.gauges.get(key)
-            if gauge is None:
-                gauge = self.gauges.setdefault(key, self._new_gauge())
-            gauge.holds.began(permit.id, permit.started)
-            gauge.leases[permit.id] = _Lease(ref(permit), part)
-            if self.gauges.get(key) is gauge:  # another thread may have dropped it as idle
-                break
-        due = self.clock() + cast(Slots, part.limit).lease_ms / 3000
-        if gauge.due is None or due < gauge.due:
-            self._plan(key, gauge, due)
+    def hold(self, permit: BasePermit, since: float, now: float) -> None:
+        """A permit has its slots `since` some time: renew them from now on."""
+        permit.started = since
+        id, gauges = permit.wire_id, self.gauges
+        for part in permit.parts:
+            if part.figure is None:
+                key, lease = part.wire.key, (ref(permit), part)
+                gauge = gauges.get(key) or gauges.setdefault(key, self._new_gauge())
+                gauge.leases[id] = lease
+                if gauges.get(key) is not gauge:  # another thread has just dropped it as idle
+                    gauge = gauges.setdefault(key, gauge)
+                    gauge.leases[id] = lease
+                gauge.holds.began(id, since)
+                due = now + part.limit.lease_ms / 3000  # type: ignore[union-attr]  # a part without a figure is slots
+                if gauge.due is None or due < gauge.due:
+                    self._plan(key, gauge, due)
 
-    def drop(self, id: str, key: bytes, at: float) -> None:
-        """A permit gives its slot up."""
+    def let_go(self, permit: BasePermit, at: float) -> None:
+        """A permit gives its slots up."""
+        id = permit.wire_id
+        for part in permit.parts:
+            if part.figure is None:
+                gauge = self.gauges.get(part.wire.key)
+                if gauge and gauge.leases.pop(id, None):
+                    gauge.holds.ended(id, at)
+
+    def drop(self, id: bytes, key: bytes, at: float) -> None:
+        """One slot is no longer renewed."""
         gauge = self.gauges.get(key)
         if gauge and gauge.leases.pop(id, None):
             gauge.holds.ended(id, at)
@@ -242,9 +250,9 @@ class Upkeep:
             permit, limit = weak(), cast(Slots, part.limit)
             if permit is None:
                 self.drop(id, key, now)
-                self.incidents.abandoned(id, key)
+                self.incidents.abandoned(decode_id(id), key)
             elif now >= permit.started + limit.max_hold_seconds:
-                log.warning("%r: permit %s has been held for max_hold; its lease now runs out", key, id)
+                log.warning("%r: permit %s has been held for max_hold; its lease now runs out", key, decode_id(id))
                 self.drop(id, key, now)
             else:
                 by_lease.setdefault(limit.lease_ms, (part, []))[1].append(permit)
@@ -271,7 +279,7 @@ class Upkeep:
         lost = [
             permit
             for permit, held in zip(permits, reply[::2], strict=True)
-            if not held and permit.id in gauge.leases and not self.backlog.waiting(permit.wire_id, Why.JOIN)
+            if not held and permit.wire_id in gauge.leases and not self.backlog.waiting(permit.wire_id, Why.JOIN)
         ]
         if not lost:
             return
@@ -283,14 +291,14 @@ class Upkeep:
             if self._verdict(permit) == "rejoin":
                 back.append(permit)
             else:
-                self.drop(permit.id, part.wire.key, self.clock())
+                self.drop(permit.wire_id, part.wire.key, self.clock())
         if back:
             reply = yield calls.rejoin(part.wire, lease_ms, [permit.wire_id for permit in back])
             self.incidents.counts["rejoined"] += len(back)
             if ended := sum(reply[calls.FIGURES :: 1 + calls.FIGURES]):
                 self.incidents.leaked(part, ended)
         for permit in back:
-            if permit.id not in gauge.leases:  # its release may have come before the rejoin
+            if permit.wire_id not in gauge.leases:  # its release may have come before the rejoin
                 self.later(permit.wire_id, Why.UNDO, (part,), calls.undo((part,), permit.wire_id))
 
     def _verdict(self, permit: BasePermit) -> str:
@@ -309,7 +317,7 @@ class Upkeep:
         if not first or first[0][0] >= due:
             self.wake()
 
-    def _own(self, key: bytes) -> Collection[str]:
+    def _own(self, key: bytes) -> Collection[bytes]:
         gauge = self.gauges.get(key)
         return () if gauge is None else gauge.leases
 
@@ -328,10 +336,10 @@ class Upkeep:
     def held(self) -> list[BasePermit]:
         """Permits that hold slots now."""
         found = {
-            permit.id: permit
+            permit.wire_id: permit
             for gauge in list(self.gauges.values())
-            for lease in list(gauge.leases.values())
-            if (permit := lease.permit()) is not None
+            for weak, _ in list(gauge.leases.values())
+            if (permit := weak()) is not None
         }
         return list(found.values())
 

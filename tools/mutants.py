@@ -58,7 +58,8 @@ MUTANTS = (
            "in_a_batch_a_duplicate_holds_once"),
     Mutant("rejoin is refused", f"{LUA}/decide.lua", "elseif state.observed or mode == 'rejoin' then",
            "elseif state.observed then", "a_rejoined_holder_counts_above_the_limit"),
-    Mutant("an inexact count goes on", f"{LUA}/decide.lua", "if used > BEYOND then used = BEYOND end", "", "a_count_beyond_the_exact_numbers"),
+    Mutant("an inexact count goes on", f"{LUA}/decide.lua", "if used > BEYOND then used = BEYOND end",
+           "", "a_count_beyond_the_exact_numbers"),
     Mutant("a batch without an end", f"{LUA}/permits.lua", "permits > 1000", "permits > 2000",
            "more_than_a_thousand_permits_are_an_error"),
     # What they do with slots.

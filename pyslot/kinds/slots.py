@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pyslot.keys import Naming, Wire, wire_limit
 from pyslot.kinds.checks import check_amount, check_bool, check_name, milliseconds
+from pyslot.parts import Part
 from pyslot.policy import Local, Policy, check_policy
 
 
@@ -35,7 +36,7 @@ class Slots:
     # Compared in place of what was given: 60 and timedelta(minutes=1) are the same rule.
     lease_ms: int = field(init=False, repr=False)
     max_hold_seconds: float = field(init=False, repr=False)
-    _wire: tuple[Naming, Wire] | None = field(init=False, repr=False, compare=False, default=None)
+    _part: tuple[Naming, Part] | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         check_name("subject", self.subject)
@@ -48,15 +49,21 @@ class Slots:
         object.__setattr__(self, "lease_ms", milliseconds("lease", self.lease))
         object.__setattr__(self, "max_hold_seconds", milliseconds("max_hold", self.max_hold) / 1000)
 
-    def wire(self, naming: Naming) -> Wire:
-        """Its key and arguments under a naming."""
-        if self._wire is not None and self._wire[0] is naming:
-            return self._wire[1]
+    def part(self, naming: Naming) -> Part:
+        """Its part in calls under a naming: made once, for one naming at a time."""
+        known = self._part
+        if known is not None and known[0] is naming:
+            return known[1]
         key = naming.key(self.subject, self.tag, "s")
         wire = Wire.make(key, (b"s", wire_limit(self.limit, self.enforce), b"%d" % self.lease_ms), b"s")
         naming.local = naming.local or isinstance(self.on_outage, Local)
-        object.__setattr__(self, "_wire", (naming, wire))
-        return wire
+        part = Part(self, 1, wire, None)
+        object.__setattr__(self, "_part", (naming, part))
+        return part
+
+    def wire(self, naming: Naming) -> Wire:
+        """Its key and arguments under a naming."""
+        return self.part(naming).wire
 
     def __str__(self) -> str:
         return f"slots of {self.subject}"

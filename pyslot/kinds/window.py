@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from pyslot.keys import Naming, Wire, escape_meter, wire_limit
 from pyslot.kinds.checks import check_amount, check_bool, check_name, milliseconds
+from pyslot.parts import Part
 from pyslot.policy import Local, Policy, check_policy
 
 
@@ -34,7 +35,7 @@ class Window:
     """What to decide while the server is away; None: as the limiter does."""
     # Compared in place of what was given: 60 and timedelta(minutes=1) are the same rule.
     per_ms: int = field(init=False, repr=False)
-    _wire: tuple[Naming, Wire] | None = field(init=False, repr=False, compare=False, default=None)
+    _part: tuple[Naming, Part] | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         check_name("subject", self.subject)
@@ -56,16 +57,22 @@ class Window:
         """What makes its key: two windows of one name are one, whatever their limits."""
         return self.subject, self.meter, self.per_ms, self.tag
 
-    def wire(self, naming: Naming) -> Wire:
-        """Its key and arguments under a naming."""
-        if self._wire is not None and self._wire[0] is naming:
-            return self._wire[1]
+    def part(self, naming: Naming) -> Part:
+        """Its part in calls under a naming, for one unit: made once, for one naming at a time."""
+        known = self._part
+        if known is not None and known[0] is naming:
+            return known[1]
         per = b"%d" % self.per_ms
         key = naming.key(self.subject, self.tag, "w", escape_meter(self.meter), per.decode())
         wire = Wire.make(key, (b"w", wire_limit(self.limit, self.enforce), per), per)
         naming.local = naming.local or isinstance(self.on_outage, Local)
-        object.__setattr__(self, "_wire", (naming, wire))
-        return wire
+        part = Part(self, 1, wire, b"1")
+        object.__setattr__(self, "_part", (naming, part))
+        return part
+
+    def wire(self, naming: Naming) -> Wire:
+        """Its key and arguments under a naming."""
+        return self.part(naming).wire
 
     def __str__(self) -> str:
         return f"{self.meter} of {self.subject} per {self.per_ms / 1000:g} s"
@@ -80,3 +87,7 @@ class Charge:
 
     def __post_init__(self) -> None:
         check_amount(f"the cost in {self.window.meter}", self.units)
+
+    def part(self, naming: Naming) -> Part:
+        """Its part in calls under a naming."""
+        return Part(self.window, self.units, self.window.part(naming).wire, b"%d" % self.units)

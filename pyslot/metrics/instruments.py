@@ -76,7 +76,7 @@ class MetricHooks(Hooks):
     def settle(self, permit: BasePermit, outcome: Outcome, seconds: float) -> None:
         self.record("permit.duration", seconds)
         self.add("permits.finished", 1, {"late": "true" if outcome.late else "false"})
-        for limit, units, wire in permit.parts:
+        for limit, units, wire, _ in permit.parts:
             if isinstance(limit, Window):
                 labels = self._limit(limit)
                 self.add("units.reserved", units, labels)

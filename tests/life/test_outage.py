@@ -251,7 +251,7 @@ def test_what_local_has_granted_counts_before_it_is_held() -> None:
     with Limiter(Away(), on_outage=Local(0.25)) as limiter:
         parts = parts_of((SLOTS,), limiter._flows.naming)
         outage = limiter._flows._outage
-        assert [outage.decide(parts, id).status for id in "aba"] == [1, 0, 1]
+        assert [outage.decide(parts, id).status for id in (b"a", b"b", b"a")] == [1, 0, 1]
 
 
 def test_permits_granted_in_an_outage_are_counted_when_the_server_is_back_charges_too() -> None:
