@@ -130,4 +130,4 @@ def _colour(who: str) -> str:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Creator": None, "Date": None})

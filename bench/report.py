@@ -51,8 +51,8 @@ def _head(results: Results, folder: Path) -> list[str]:
     about = (
         f"Medians of {size['rounds']} rounds of {headline:g} s (below, mostly of {size['seconds']:g} s), every "
         "contestant in each of them, after one more to warm up. The thin line on a bar is the middle half of the "
-        "rounds. The server's time is all that its process used, network included. Tasks ask again as soon as they are answered: "
-        "these are latencies under as much load as one process of Python gives. All through redis-py, "
+        "rounds. The server's time is all that its process used, network included. Tasks ask again as soon as they are "
+        "answered: these are latencies under as much load as one process of Python gives. All through redis-py, "
         f"{TASKS} tasks."
     )
     return [
