@@ -62,8 +62,8 @@ class RespStore:
         self._made = made
         self._client = made.client
         self._execute: Callable[..., Sequence[int]] = made.client.execute_command
-        line: Line | None = made.line
-        self._first = line.run if line else self._by_client
+        self._line: Line | None = made.line
+        self._first = self._line.run if self._line else self._by_client
         self._where = made.where
         self._owned = made.owned
         self._drops = int(bool(made.owned or made.line))  # a client that was passed in may have tries of its own
@@ -103,6 +103,8 @@ class RespStore:
         while True:
             verdict = self._table.judge(error)
             if verdict is Verdict.READONLY and self._owned and not self.cluster:
+                if self._line:
+                    self._line.drop()
                 self._client.connection_pool.disconnect()
             try:
                 pause = recovery.next(error, verdict)
@@ -149,8 +151,12 @@ class AsyncRespStore:
         self._client = made.client
         self._execute: Callable[..., Awaitable[Sequence[int]]] = made.client.execute_command
         line: AsyncLine | None = made.line
+        self._line = line
         self._first: Callable[[Call], Awaitable[Sequence[int]]] = line.run if line else self._by_client
         self._many: Callable[[Sequence[Call], Landed], Awaitable[None]] = line.run_many if line else self._pipeline
+        if made.cluster:
+            self._first = self._by_new_client
+            self._lock = asyncio.Lock()
         self._where = made.where
         self._owned = made.owned
         self._drops = int(bool(made.owned or made.line))  # a client that was passed in may have tries of its own
@@ -180,6 +186,15 @@ class AsyncRespStore:
     async def _by_client(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
         return await self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+
+    async def _by_new_client(self, call: Call) -> Sequence[int]:
+        """A cluster's client learns its nodes before many use it: asked by many at once, that of redis-py 8.1 closes
+        connections while they are in use."""
+        async with self._lock:
+            if self._first == self._by_new_client:
+                await self._client.initialize()
+                self._first = self._by_client
+        return await self._by_client(call)
 
     async def _pipeline(self, calls: Sequence[Call], landed: Landed) -> None:
         pipeline = self._client.pipeline(transaction=False)
@@ -242,6 +257,8 @@ class AsyncRespStore:
                     "make both anew on this loop, or give the limiter a URL"
                 ) from error
             if verdict is Verdict.READONLY and self._owned and not self.cluster:
+                if self._line:
+                    await self._line.drop()
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             try:
                 pause = recovery.next(error, verdict)

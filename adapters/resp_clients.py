@@ -46,13 +46,13 @@ class Library(NamedTuple):
     direct: Direct | None
     """How to use connections without their client; None where the packer in C is not installed."""
 
-    def line(self, client: Client) -> Line | AsyncLine | None:
+    def line(self, client: Client, *, ours: bool) -> Line | AsyncLine | None:
         """A way past a client of one server, to its connections."""
         if self.direct:
             if is_plain(client, self.blocking.client):
-                return Line(client.connection_pool, self.direct)
+                return Line(client.connection_pool, self.direct, keep=ours)
             if is_plain(client, self.asyncio.client):
-                return AsyncLine(client.connection_pool, self.direct)
+                return AsyncLine(client.connection_pool, self.direct, keep=ours)
         return None
 
 
@@ -61,7 +61,7 @@ def open_sync(library: Library, target: object, deadline: float) -> RespStore:
         make = partial(make_client, library, library.blocking, target, deadline)
         return RespStore(make(), library.table, deadline, make)
     made = _take(target, library.blocking, library.asyncio)
-    made = made._replace(line=library.line(made.client))
+    made = made._replace(line=library.line(made.client, ours=False))
     _warn_if_patient(made, deadline)
     return RespStore(made, library.table, deadline)
 
@@ -71,7 +71,7 @@ def open_async(library: Library, target: object, deadline: float) -> AsyncRespSt
         make = partial(make_client, library, library.asyncio, target, deadline)
         return AsyncRespStore(make(), library.table, deadline, make, partial(open_sync, library, target, deadline))
     made = _take(target, library.asyncio, library.blocking)
-    return AsyncRespStore(made._replace(line=library.line(made.client)), library.table, deadline)
+    return AsyncRespStore(made._replace(line=library.line(made.client, ours=False)), library.table, deadline)
 
 
 def _take(target: object, colour: Colour, other: Colour) -> Made:
@@ -127,10 +127,10 @@ def make_client(library: Library, colour: Colour, url: str, deadline: float) -> 
         client = sentinel.master_for(service)
         if blocking:
             client.connection_pool.connection_class = bounded(client.connection_pool.connection_class)
-        owned = [client, *sentinel.sentinels]
-        return Made(client, f"{service} behind {where}", cluster=False, owned=owned, line=library.line(client))
+        where, owned = f"{service} behind {where}", [client, *sentinel.sentinels]
+        return Made(client, where, cluster=False, owned=owned, line=library.line(client, ours=True))
     client = colour.client.from_pool(pool)
-    return Made(client, where, cluster=False, owned=[client], line=library.line(client))
+    return Made(client, where, cluster=False, owned=[client], line=library.line(client, ours=True))
 
 
 def _split(family: str, url: str) -> tuple[str, str, list[tuple[str, int]], str]:

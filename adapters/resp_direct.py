@@ -29,52 +29,86 @@ class Direct(NamedTuple):
 
 
 class Line:
-    """A client's pool, for blocking calls."""
+    """A client's pool, for blocking calls. Safe to share between threads."""
 
-    def __init__(self, pool: Client, direct: Direct) -> None:
+    def __init__(self, pool: Client, direct: Direct, *, keep: bool) -> None:
+        """`keep`: put connections aside between calls, which a pool of our own allows: the way to it costs a call
+        a fifth."""
         self._pack = direct.pack
         self._take = pool.get_connection
         self._named = direct.named
         self._release = pool.release
+        self._keep = keep
+        self._free: list[Client] = []
+        self._asking: list[None] = []
+        """As long as the number of those who ask the pool: what is given back now is for them."""
 
     def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
         packed = self._pack(("EVALSHA", script.sha, len(keys), *keys, *head, *permits))
-        connection = self._take(*self._named)
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._ask()
         try:
             connection.send_packed_command((packed,))
             reply: Sequence[int] = connection.read_response()
-        finally:
-            self._release(connection)  # a connection that met an error has closed itself
+        except BaseException:
+            self._release(connection)  # it has closed itself, unless it was the server that declined
+            raise
+        if self._keep and not self._asking:
+            self._free.append(connection)
+        else:
+            self._release(connection)
         return reply
+
+    def drop(self) -> None:
+        """Give back to the pool what was put aside."""
+        while self._free:
+            self._release(self._free.pop())
+
+    def _ask(self) -> Client:
+        self._asking.append(None)
+        try:
+            # Somebody may have put one aside before he could know that it is wanted.
+            return self._free.pop() if self._free else self._take(*self._named)
+        except IndexError:
+            return self._take(*self._named)
+        finally:
+            self._asking.pop()
 
 
 class AsyncLine:
     """The same on an event loop, and for many calls at once."""
 
-    def __init__(self, pool: Client, direct: Direct) -> None:
+    def __init__(self, pool: Client, direct: Direct, *, keep: bool) -> None:
         self._pack = direct.pack
         self._take = pool.get_connection
         self._named = direct.named
         self._release = pool.release
         self._response_error = direct.response_error
+        self._keep = keep
+        self._free: list[Client] = []
+        self._asking = 0
 
     async def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
         packed = self._pack(("EVALSHA", script.sha, len(keys), *keys, *head, *permits))
-        connection = await self._take(*self._named)
+        connection = self._free.pop() if self._free else await self._ask()
         try:
             await connection.send_packed_command(packed)
             reply: Sequence[int] = await connection.read_response()
-        finally:
+        except BaseException:
             await self._release(connection)
+            raise
+        await self._put(connection)
         return reply
 
     async def run_many(self, calls: Sequence[Call], landed: Landed) -> None:
         """One write; then each reply, or the server's error, as it comes in."""
         pack = self._pack
         packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *head, *rest)) for script, keys, head, rest in calls]
-        connection = await self._take(*self._named)
+        connection = self._free.pop() if self._free else await self._ask()
         try:
             await connection.send_packed_command(packed)
             read = connection.read_response
@@ -83,7 +117,27 @@ class AsyncLine:
                     landed(await read())
                 except self._response_error as error:
                     landed(error)
+        except BaseException:
+            await self._release(connection)
+            raise
+        await self._put(connection)
+
+    async def drop(self) -> None:
+        """Give back to the pool what was put aside."""
+        while self._free:
+            await self._release(self._free.pop())
+
+    async def _ask(self) -> Client:
+        self._asking += 1
+        try:
+            return await self._take(*self._named)
         finally:
+            self._asking -= 1
+
+    async def _put(self, connection: Client) -> None:
+        if self._keep and not self._asking:
+            self._free.append(connection)
+        else:
             await self._release(connection)
 
 

@@ -110,7 +110,7 @@ class Coalescer:
                 return self._run_alone(lane, call)
             self._ready.append(lane)
             self._depart_soon()
-        waiter: asyncio.Future[Reply] = self._loop.create_future()
+        waiter: asyncio.Future[Reply] = asyncio.Future(loop=self._loop)  # create_future adds a function in Python
         lane.waiting.append((waiter, permits, monotonic()))
         if self._timer is None:
             self._timer = self._loop.call_later(self._deadline, self._expire)

@@ -79,8 +79,7 @@ class Ends(Generic[P]):
                 if part.figure is None:
                     slots += 1
                     lost_slots += not reply[column]
-                    if part.wire.key in self._lines.queues:
-                        self._lines.freed(part.wire.key)
+                    self._lines.freed(part.wire.key)
                 else:
                     windows += 1
                     lost_charges += not reply[column]

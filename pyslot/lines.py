@@ -62,41 +62,41 @@ class Lines:
 
     def __init__(self, make_bell: Callable[[], Bell]) -> None:
         self._make_bell = make_bell
-        self.queues: dict[bytes, deque[Place]] = {}
+        self._lines: dict[bytes, deque[Place]] = {}
         self._lock = Lock()
 
     def forms(self, key: bytes) -> bool:
         """True where somebody waits for a gauge."""
-        return key in self.queues
+        return key in self._lines
 
     def join(self, key: bytes) -> Place:
         """Stand at the end."""
         place = Place(self, key, self._make_bell())
         with self._lock:
-            line = self.queues.setdefault(key, deque())
+            line = self._lines.setdefault(key, deque())
             line.append(place)
             place.turn = line[0] is place
         return place
 
     def leave(self, place: Place) -> None:
         with self._lock:
-            line = self.queues[place.key]
+            line = self._lines[place.key]
             line.remove(place)
             if line:
                 _call(line[0])
             else:
-                del self.queues[place.key]
+                del self._lines[place.key]
 
     def disperse(self, key: bytes) -> None:
         with self._lock:
-            for place in self.queues[key]:
+            for place in self._lines[key]:
                 _call(place)
 
     def freed(self, key: bytes) -> None:
         """A slot was given back."""
-        if key in self.queues and random() >= LEFT:  # noqa: S311  # no secret
+        if key in self._lines and random() >= LEFT:  # noqa: S311  # no secret
             with self._lock:
-                if line := self.queues.get(key):
+                if line := self._lines.get(key):
                     line[0].bell.set()
 
 

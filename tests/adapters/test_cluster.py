@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pyslot import AsyncLimiter, Slots
 from pyslot.errors import StoreError, StoreUnavailable
 from pyslot.loader import Call
 from tests.adapters.helpers import (
@@ -239,3 +240,19 @@ async def test_cancelled_calls_leave_no_reply_behind(nonblocking: Kind, cluster:
         again = await asyncio.gather(*(run(store, echo(-round_, i)) for i in range(12)))
         assert again == [[1, 1, -round_, i] for i in range(12)]
     await close(store)
+
+
+@ONE
+@pytest.mark.parametrize("scheme", ["redis", "valkey"])
+async def test_many_may_be_the_first(cluster: Cluster, scheme: str) -> None:
+    """A client that knows no node yet, asked by many at once: redis-py 8.1 closes connections in use then."""
+    for _ in range(3):
+        async with AsyncLimiter(f"{scheme}+cluster://{cluster.nodes[0].address}", deadline=10) as limiter:
+
+            async def work(n: int, limiter: AsyncLimiter = limiter) -> None:
+                for turn in range(10):
+                    async with limiter.acquire(Slots(f"g{(n + turn) % 40}", 100), Slots(f"h{n % 7}", 100)):
+                        pass
+
+            await asyncio.gather(*(work(n) for n in range(64)))
+            assert limiter.incidents["outages"] == 0
