@@ -164,13 +164,14 @@ class Model:
     def run(self, script: str, keys: Sequence[bytes], args: Args) -> list[int]:
         """Run one script by name, as EVALSHA would."""
         self.time = self.clock()
-        self._sweep()
+        self._calls += 1
+        if self._calls > len(self.data) + 100:
+            self._sweep()
         if script == "reset":
             gone = [self.data.pop(key) for key in set(keys) if key in self.data]
             return [sum(value.expires > self.time for value in gone)]
         self.now, self.spare = (int(args[0]), HOUR) if args[0] else (self.time, 0)
-        run: Callable[[Sequence[bytes], Args], list[int]] = getattr(self, "_" + script)
-        return run(keys, args)
+        return _SCRIPTS[script](self, keys, args)
 
     def get(self, key: bytes, kind: type[Kind]) -> Kind | None:
         """What a key holds, unless its time to live has passed."""
@@ -186,11 +187,9 @@ class Model:
 
     def _sweep(self) -> None:
         # Keys that nobody asks for again must go too; once per as many calls as there are keys costs next to nothing.
-        self._calls += 1
-        if self._calls > len(self.data) + 100:
-            self._calls = 0
-            for key in [key for key, value in self.data.items() if value.expires <= self.time]:
-                del self.data[key]
+        self._calls = 0
+        for key in [key for key, value in self.data.items() if value.expires <= self.time]:
+            del self.data[key]
 
     # Admission
 
@@ -203,8 +202,31 @@ class Model:
         return self._decide(states, args[1], args[2 : 2 + 2 * len(keys) : 2], args[2 + 2 * len(keys) :])
 
     def _admit(self, keys: Sequence[bytes], args: Args) -> list[int]:
+        if len(args) == 6 and args[2] == b"s" and not args[1] and (reply := self._take(keys[0], *args[3:])):
+            return reply
         states = [_KINDS[args[2 + 3 * k]](self, key, int(args[4 + 3 * k])) for k, key in enumerate(keys)]
         return self._decide(states, args[1], args[3 : 3 + 3 * len(keys) : 3], args[2 + 3 * len(keys) :])
+
+    def _take(self, key: bytes, limit: bytes, lease: bytes, id: bytes) -> list[int] | None:
+        """The usual case in a straight line: room for one more slot, and no lease that has ended. None where not."""
+        gauge, span = self.get(key, Gauge), int(lease)
+        end = self.now + span
+        if not gauge:
+            if limit == b"0" or not limit.isdigit():
+                return None
+            gauge = self.data[key] = Gauge()
+            first = end
+            gauge.expires = self.time + span + 2 * HOUR + self.spare
+        else:
+            first = gauge.ends[0][0]
+            if first <= self.now or id in gauge.held or not limit.isdigit() or len(gauge.ends) >= int(limit):
+                return None
+            hour = end // HOUR
+            if first // HOUR != hour and gauge.expires < self.time + (hour + 2) * HOUR - self.now + self.spare:
+                gauge.expires = self.time + span + 2 * HOUR + self.spare
+        gauge.held[id] = end
+        insort(gauge.ends, (end, id))
+        return [1, TAKES, len(gauge.ends), min(first - self.now, span), 0]
 
     def _decide(self, states: Sequence[_Slots | _Window], mode: bytes, limits: Args, permits: Args) -> list[int]:
         stride = 1
@@ -234,7 +256,19 @@ class Model:
         return self._end(keys, [b"s"] * len(keys), args[1:])
 
     def _finish(self, keys: Sequence[bytes], args: Args) -> list[int]:
+        if len(args) == 3 and len(keys) == 1 and args[1] == b"s":
+            return self._give(keys[0], args[2])
         return self._end(keys, args[1 : 1 + len(keys)], args[1 + len(keys) :])
+
+    def _give(self, key: bytes, id: bytes) -> list[int]:
+        """The usual case in a straight line: one slot."""
+        gauge = self.get(key, Gauge)
+        end = gauge.held.get(id, 0) if gauge else 0
+        if gauge and end:
+            gauge.remove(id)
+            if not gauge.held:
+                del self.data[key]
+        return [2, 1] if end > self.now else [0, 0]
 
     def _settle(self, keys: Sequence[bytes], args: Args) -> list[int]:
         return self._end(keys, args[1 : 1 + len(keys)], args[1 + len(keys) :], keep=True)
@@ -345,3 +379,9 @@ def _charge(window: Window, id: bytes, figure: bytes, keep: bool) -> None:
 def _outcome(codes: list[int]) -> list[int]:
     held = sum(codes)
     return [2 if held == len(codes) else min(held, 1), *codes]
+
+
+_SCRIPTS: dict[str, Callable[[Model, Sequence[bytes], Args], list[int]]] = {
+    name: getattr(Model, f"_{name}")
+    for name in ("acquire", "release", "renew", "count", "reserve", "settle", "peek", "admit", "finish")
+}

@@ -130,7 +130,7 @@ MUTANTS = (
     Mutant("an undo is not repeated", PY, "calls.undo(group, wire_id), again=True)",
            "calls.undo(group, wire_id), again=False)", "an_undo_that_overtook_its_call", "",
            "tests/life/test_undo.py"),
-    Mutant("an end that failed is forgotten", PY, "self._later(permit, pending[at + isinstance(error, StoreError) :])",
+    Mutant("an end that failed is forgotten", PY, "self._later(permit, groups[isinstance(error, StoreError) :])",
            "pass", "a_finish_that_fails_in_the_middle_goes_on", MEMORY),
     Mutant("a settlement forgotten", PY, "units = figures.get(wire.key)", "units = None",
            "an_outcome_says_what_was_still_held or a_configuration_loaded_anew or a_refund_takes_charges_back", MEMORY),

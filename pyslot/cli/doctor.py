@@ -145,7 +145,7 @@ def _rights(store: Store, prefix: str, found: Servers) -> Iterator[Finding]:
 
 
 def _commands(text: bytes) -> list[str]:
-    return re.findall(r"redis\.call\('(\w+)'", text.decode())
+    return re.findall(r"\bcall\('(\w+)'", text.decode())
 
 
 def _who(node: Node) -> str:

@@ -98,7 +98,7 @@ for k = 1, keys do
           end
         end
       else
-        held = call('ZSCORE', key, ids[skip + 1])
+        held = call('ZMSCORE', key, ids[skip + 1])[1]
         if lapsed > 0 and held and tonumber(held) <= now then held, ended = false, {true} end
       end
     end

@@ -64,7 +64,7 @@ for k = 1, keys do
         end
       end
     else
-      local ends = tonumber(call('ZSCORE', key, ids[skip + 1]) or nil)
+      local ends = tonumber(call('ZMSCORE', key, ids[skip + 1])[1] or nil)
       if ends then held, gone = ends > now and ends, true end
     end
     state = {held = held, gone = gone}

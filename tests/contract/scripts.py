@@ -190,11 +190,7 @@ class Scripts:
             await got(place.store.run(call))
             ran.append(_since(before, place.backing.commands()))
             await place.run(reset(G(), W()))
-        # One permit by itself is looked up by the singular of the command.
-        names = {"zscore": "zmscore"}
-        warm_up, few, many = (
-            {names.get(name, name): n for name, n in counts.items() if name not in sending} for counts in ran
-        )
+        warm_up, few, many = ({name: n for name, n in counts.items() if name not in sending} for counts in ran)
         assert many == few
         assert few.items() <= warm_up.items()
         assert max(few.values()) <= 2

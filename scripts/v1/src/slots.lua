@@ -21,7 +21,7 @@ if used > 0 then
       end
     end
   else
-    held = call('ZSCORE', key, ids[skip + 1])
+    held = call('ZMSCORE', key, ids[skip + 1])[1]
     if lapsed > 0 and held and tonumber(held) <= now then held, ended = false, {true} end
   end
 end
@@ -72,7 +72,7 @@ if same then
     end
   end
 else
-  local ends = tonumber(call('ZSCORE', key, ids[skip + 1]) or nil)
+  local ends = tonumber(call('ZMSCORE', key, ids[skip + 1])[1] or nil)
   if ends then held, gone = ends > now and ends, true end
 end
 state = {held = held, gone = gone}
