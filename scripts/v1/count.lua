@@ -7,7 +7,7 @@
 -- for the server goes on expiring them by its own clock.
 local HOUR, MINUTE = 3600000, 60000
 local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
-local now, spare = tonumber(ARGV[1]), HOUR
+local now, spare = ARGV[1] ~= '' and tonumber(ARGV[1]), HOUR
 if not now then
   local time = call('TIME')
   now, spare = time[1] * 1000 + time[2] / 1000, 0
