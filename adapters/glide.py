@@ -20,6 +20,7 @@ from glide_shared.exceptions import ClosingError, ConfigurationError, GlideError
 from glide_shared.exceptions import ConnectionError as Disconnected
 from glide_shared.exceptions import TimeoutError as TimedOut
 
+from pyslot.adapters.base import Land
 from pyslot.adapters.resp_errors import _WRAPPED, Recovery, Verdict, WrongType, wrong_type
 from pyslot.errors import UsageError
 from pyslot.loader import Call
@@ -134,9 +135,18 @@ class AsyncGlideStore:
     """The same through a client of glide, which belongs to the event loop it was made on: another loop has another."""
 
     def __init__(
-        self, make: Callable[[], Awaitable[Client]], *, where: str, deadline: float, cluster: bool, owned: bool
+        self,
+        make: Callable[[], Awaitable[Client]],
+        batch: Callable[[bool], Any],
+        *,
+        where: str,
+        deadline: float,
+        cluster: bool,
+        owned: bool,
     ) -> None:
+        """`batch`: glide's class of many calls for a server of its own; its argument says whether as a transaction."""
         self.cluster = cluster
+        self._batch = batch
         self._make = make
         self._where = where
         self._deadline = deadline
@@ -154,18 +164,15 @@ class AsyncGlideStore:
     __repr__ = GlideStore.__repr__
 
     async def run(self, call: Call) -> Sequence[int]:
-        recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=0, owned=False)
-        if (loop := asyncio.get_running_loop()) is not self._loop:
-            left = self._client if self._owned else None
-            self._begin(loop)
-            if left is not None:
-                with suppress(Exception):
-                    await left.close()
+        return await self._run(call, monotonic())
+
+    async def _run(self, call: Call, began: float) -> Sequence[int]:
+        recovery = Recovery(call, self._where, began, self._deadline, drops=0, owned=False)
         while True:
             name, what = recovery.command
             try:
                 async with asyncio.timeout(recovery.left):
-                    client = self._client or await self._connected()
+                    client = await self._connected()
                     reply: Sequence[int] = await client.custom_command(_command(name.encode(), what, call))
             except Exception as error:  # noqa: BLE001 - as above
                 try:
@@ -176,12 +183,39 @@ class AsyncGlideStore:
             else:
                 return reply
 
+    async def run_many(self, calls: Sequence[Call], land: Land) -> None:
+        """Run calls in one write. Each that fails is taken up again by itself."""
+        began = monotonic()
+        replies: Sequence[Any]
+        try:
+            async with asyncio.timeout(self._deadline):
+                client = await self._connected()
+                batch = self._batch(False)
+                for call in calls:
+                    batch.custom_command(_command(b"EVALSHA", call.script.sha, call))
+                replies = await client.exec(batch, raise_on_error=False)
+        except Exception as error:  # noqa: BLE001 - `_run` meets it again, and knows what it is
+            replies = [error] * len(calls)
+        for at, reply in enumerate(replies):
+            try:
+                land(at, await self._run(calls[at], began) if isinstance(reply, Exception) else reply)
+            except Exception as error:  # noqa: BLE001 - each caller's own, for the others may fare better
+                land(at, error)
+
     async def aclose(self) -> None:
         client, self._client = self._client, None
         if client is not None and self._owned:
             await client.close()
 
     async def _connected(self) -> Client:
+        if (loop := asyncio.get_running_loop()) is not self._loop:
+            left = self._client if self._owned else None
+            self._begin(loop)
+            if left is not None:
+                with suppress(Exception):
+                    await left.close()
+        if self._client is not None:
+            return self._client
         async with self._lock:
             if self._client is None:
                 self._client = await self._make()
@@ -221,9 +255,9 @@ def open_async(target: object, deadline: float) -> AsyncGlideStore:
         async def taken() -> Client:
             return target
 
-        return AsyncGlideStore(taken, where=where, deadline=deadline, cluster=cluster, owned=False)
+        return AsyncGlideStore(taken, package.Batch, where=where, deadline=deadline, cluster=cluster, owned=False)
     make, cluster, where = _config(package, target, deadline)
-    return AsyncGlideStore(make, where=where, deadline=deadline, cluster=cluster, owned=True)
+    return AsyncGlideStore(make, package.Batch, where=where, deadline=deadline, cluster=cluster, owned=True)
 
 
 def _package(name: str) -> Any:  # noqa: ANN401 - a module

@@ -16,9 +16,10 @@ import glide_sync
 import pytest
 
 from pyslot import AsyncLimiter, Limiter, Slots
-from pyslot.adapters.base import open_async_store, open_store
+from pyslot.adapters.base import PipelineStore, open_async_store, open_store
 from pyslot.errors import StoreError, StoreUnavailable, UsageError
-from tests.adapters.helpers import GAUGE, HSET, AnyStore, Flaky, close, echo, run, script, silence, zadd
+from pyslot.loader import Call
+from tests.adapters.helpers import GAUGE, HSET, WINDOW, AnyStore, Flaky, close, echo, run, script, silence, zadd
 from tests.conftest import PrivateServer
 from tests.servers.process import Cluster, Server
 
@@ -93,6 +94,37 @@ async def test_a_server_s_silence_costs_the_deadline_and_is_over_when_it_speaks(
     with pytest.raises(StoreUnavailable):
         await run(store, echo())
     assert 0.4 < time.monotonic() - began < 5
+    server.resume()
+    assert await run(store, echo(8)) == [1, 1, 8, 7]
+    await close(store)
+
+
+@ENDS
+async def test_in_a_pipeline_each_call_fails_or_answers_by_itself(server: Server, server_name: str) -> None:
+    store = open_async_store(url(server), 2.0)
+    assert isinstance(store, PipelineStore)
+    server.command("SCRIPT", "FLUSH")
+    server.command("SET", WINDOW.decode(), "x")
+    answers: dict[int, Any] = {}
+    broken = Call(HSET, (WINDOW,), ())
+    await store.run_many([echo(1), broken, echo(2), zadd()], answers.__setitem__)
+    assert isinstance(answers.pop(1), StoreError)
+    assert answers == {0: [1, 1, 1, 7], 2: [1, 1, 2, 7], 3: [1]}
+    await close(store)
+
+
+@NEWEST
+async def test_a_pipeline_into_silence_costs_the_deadline_once(private_server: PrivateServer, server_name: str) -> None:
+    server = private_server(server_name)
+    store = open_async_store(url(server), 0.5)
+    assert isinstance(store, PipelineStore)
+    await run(store, echo())
+    silence(server)
+    answers: dict[int, Any] = {}
+    began = time.monotonic()
+    await store.run_many([echo(n) for n in range(40)], answers.__setitem__)
+    assert 0.4 < time.monotonic() - began < 5, "not once for each call"
+    assert [type(answers[n]) for n in range(40)] == [StoreUnavailable] * 40
     server.resume()
     assert await run(store, echo(8)) == [1, 1, 8, 7]
     await close(store)
