@@ -10,6 +10,7 @@ import msgpack
 from pyslot.errors import UsageError
 from pyslot.keys import Naming
 from pyslot.kinds import Limit, Slots, Window
+from pyslot.policy import Local
 
 FORMAT = 1
 
@@ -39,12 +40,14 @@ def unpack(naming: Naming, data: bytes) -> tuple[str, float, list[tuple[Limit, i
 
 
 def _fields(limit: Limit) -> list[Any]:
+    policy = limit.on_outage.share if isinstance(limit.on_outage, Local) else limit.on_outage
+    rules = [limit.tag, limit.enforce, policy]
     if isinstance(limit, Slots):
-        times = [limit.lease_ms / 1000, limit.max_hold_seconds]
-        return ["s", limit.subject, limit.limit, *times, limit.tag, limit.enforce]
-    return ["w", limit.subject, limit.meter, limit.limit, limit.per_ms / 1000, limit.tag, limit.enforce]
+        return ["s", limit.subject, limit.limit, limit.lease_ms / 1000, limit.max_hold_seconds, *rules]
+    return ["w", limit.subject, limit.meter, limit.limit, limit.per_ms / 1000, *rules]
 
 
 def _limit(fields: list[Any]) -> Limit:
-    kind, *rest = fields
-    return Slots(*rest) if kind == "s" else Window(*rest)
+    kind, *rest, policy = fields
+    fields = [*rest, Local(policy) if isinstance(policy, (int, float)) else policy]
+    return Slots(*fields) if kind == "s" else Window(*fields)

@@ -6,11 +6,12 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from pyslot import AsyncLimiter, Limiter, LimitExceeded, Permit, Slots, Window
+from pyslot import AsyncLimiter, Limiter, LimitExceeded, Local, Permit, Slots, Window
 from pyslot.hooks import Hooks
 from pyslot.loader import Call
 from pyslot.permit import BasePermit
@@ -135,6 +136,20 @@ def test_a_detached_permit_is_finished_elsewhere_and_not_here() -> None:
         outcome = adopted.finish()
         assert (outcome.released, outcome.settled, outcome.late) == (True, True, False)
         assert there.peek(tokens)[0].used == 20
+
+
+def test_a_token_carries_all_that_limits_say() -> None:
+    held = Slots("a", 2, lease=7, max_hold=70, tag="t", enforce=False, on_outage="open")
+    counted = Slots("b", None)
+    tokens = Window("c", "tokens", 100, per=9.5, on_outage=Local(0.25))
+    requests = Window("d", "requests", None, tag="t", on_outage="closed")
+    with Limiter("memory://") as limiter:
+        token = limiter.try_acquire(held, counted, tokens.cost(5), requests).require().detach()
+        adopted = [part.limit for part in limiter.adopt(token).parts]
+    # By their looks, for equal limits need not have the same lease or policy.
+    assert list(map(repr, adopted)) == list(
+        map(repr, (replace(held, lease=7.0, max_hold=70.0), counted, tokens, requests))
+    )
 
 
 def test_a_detached_permit_that_nobody_adopts_ends_with_its_lease() -> None:
