@@ -7,7 +7,7 @@ RUN := $(VENV)/bin/python
 demo: $(VENV)/stamp
 	$(RUN) -m pyslot.demo
 
-test: $(VENV)/stamp
+test: $(VENV)/bench
 	$(RUN) -m pytest -q -n 2 --dist loadfile tests
 
 # The whole contract on each server through each client: about two minutes. `test` takes one row of it.

