@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import inf
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -82,7 +82,7 @@ class RespStore:
 
     def _by_client(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
-        return self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+        return self._execute("EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits)
 
     def run(self, call: Call) -> Sequence[int]:
         began = monotonic()
@@ -90,7 +90,8 @@ class RespStore:
         try:
             return self._first(call)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
-            return self._recover(call, error, began)
+            with self._line.lent() if self._line else nullcontext():
+                return self._recover(call, error, began)
         finally:
             clock.end = inf
 
@@ -103,8 +104,6 @@ class RespStore:
         while True:
             verdict = self._table.judge(error)
             if verdict is Verdict.READONLY and self._owned and not self.cluster:
-                if self._line:
-                    self._line.drop()
                 self._client.connection_pool.disconnect()
             try:
                 pause = recovery.next(error, verdict)
@@ -113,7 +112,7 @@ class RespStore:
             if pause:
                 sleep(pause)
             try:
-                return self._execute(*recovery.command, len(call.keys), *call.keys, *call.head, *call.permits)
+                return self._execute(*recovery.command, b"%d" % len(call.keys), *call.keys, *call.head, *call.permits)
             except Exception as again:  # noqa: BLE001 - as above
                 error = again
 
@@ -212,7 +211,8 @@ class AsyncRespStore:
             async with asyncio.timeout(self._deadline):
                 reply = await self._first(call)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
-            reply = await self._recover(call, error, began)
+            async with self._line.lent() if self._line else nullcontext():
+                reply = await self._recover(call, error, began)
         # Before Python 3.12 asyncio.wait_for, under a client with a socket_timeout, may swallow a cancellation.
         if task.cancelling() > cancels:
             raise asyncio.CancelledError
@@ -237,11 +237,13 @@ class AsyncRespStore:
                 await self._many(calls, landed)
         except Exception as error:  # noqa: BLE001 - as above
             failed += [(unanswered, error) for unanswered in range(at, len(calls))]
-        for again, trouble in failed:
-            try:
-                land(again, await self._recover(calls[again], trouble, began))
-            except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
-                land(again, final)
+        if failed:
+            async with self._line.lent() if self._line else nullcontext():
+                for again, trouble in failed:
+                    try:
+                        land(again, await self._recover(calls[again], trouble, began))
+                    except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
+                        land(again, final)
 
     async def aclose(self) -> None:
         for client in self._owned:
@@ -257,8 +259,6 @@ class AsyncRespStore:
                     "make both anew on this loop, or give the limiter a URL"
                 ) from error
             if verdict is Verdict.READONLY and self._owned and not self.cluster:
-                if self._line:
-                    await self._line.drop()
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             try:
                 pause = recovery.next(error, verdict)

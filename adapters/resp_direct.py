@@ -7,7 +7,8 @@ one; wherever anything goes wrong the call is taken up again through `execute_co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,7 +22,7 @@ class Direct(NamedTuple):
     """What the two libraries do differently here."""
 
     pack: Callable[[Any], bytes]
-    """The packer in C."""
+    """The packer in C. It gets no numbers: where a signal's handler raises while it prints one, it crashes."""
     response_error: type[Exception]
     """What a connection raises for an error that the server replied."""
     named: tuple[str, ...]
@@ -38,6 +39,7 @@ class Line:
         self._take = pool.get_connection
         self._named = direct.named
         self._release = pool.release
+        self._response_error = direct.response_error
         self._keep = keep
         self._free: list[Client] = []
         self._asking: list[None] = []
@@ -45,7 +47,7 @@ class Line:
 
     def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
-        packed = self._pack(("EVALSHA", script.sha, len(keys), *keys, *head, *permits))
+        packed = self._pack(("EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits))
         try:
             connection = self._free.pop()
         except IndexError:
@@ -53,19 +55,35 @@ class Line:
         try:
             connection.send_packed_command((packed,))
             reply: Sequence[int] = connection.read_response()
+        except self._response_error:
+            self._release(connection)
+            raise
         except BaseException:
-            self._release(connection)  # it has closed itself, unless it was the server that declined
+            connection.disconnect()  # a signal's handler may raise where it does not do so itself, the reply on its way
+            self._release(connection)
             raise
         if self._keep and not self._asking:
             self._free.append(connection)
+            if self._asking:  # since a moment ago, by somebody who has not seen it
+                self._drop()
         else:
             self._release(connection)
         return reply
 
-    def drop(self) -> None:
-        """Give back to the pool what was put aside."""
-        while self._free:
-            self._release(self._free.pop())
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Leave all to the pool for a while: for calls through the client, which knows of nothing put aside."""
+        self._asking.append(None)
+        try:
+            self._drop()
+            yield
+        finally:
+            self._asking.pop()
+
+    def _drop(self) -> None:
+        with suppress(IndexError):  # others take as well
+            while True:
+                self._release(self._free.pop())
 
     def _ask(self) -> Client:
         self._asking.append(None)
@@ -93,7 +111,7 @@ class AsyncLine:
 
     async def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
-        packed = self._pack(("EVALSHA", script.sha, len(keys), *keys, *head, *permits))
+        packed = self._pack(("EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits))
         connection = self._free.pop() if self._free else await self._ask()
         try:
             await connection.send_packed_command(packed)
@@ -107,7 +125,9 @@ class AsyncLine:
     async def run_many(self, calls: Sequence[Call], landed: Landed) -> None:
         """One write; then each reply, or the server's error, as it comes in."""
         pack = self._pack
-        packed = [pack(("EVALSHA", script.sha, len(keys), *keys, *head, *rest)) for script, keys, head, rest in calls]
+        packed = [
+            pack(("EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *rest)) for script, keys, head, rest in calls
+        ]
         connection = self._free.pop() if self._free else await self._ask()
         try:
             await connection.send_packed_command(packed)
@@ -122,10 +142,16 @@ class AsyncLine:
             raise
         await self._put(connection)
 
-    async def drop(self) -> None:
-        """Give back to the pool what was put aside."""
-        while self._free:
-            await self._release(self._free.pop())
+    @asynccontextmanager
+    async def lent(self) -> AsyncIterator[None]:
+        """Leave all to the pool for a while: for calls through the client, which knows of nothing put aside."""
+        self._asking += 1
+        try:
+            while self._free:
+                await self._release(self._free.pop())
+            yield
+        finally:
+            self._asking -= 1
 
     async def _ask(self) -> Client:
         self._asking += 1
@@ -145,7 +171,8 @@ def is_plain(client: Client, kind: Client) -> bool:
     """False for a client that somebody made more of: a subclass, one whose calls are traced, cached, or all on one
     connection. Those keep what they are: their own `execute_command` is called."""
     execute = kind.__dict__.get("execute_command")
-    if type(execute) is not FunctionType or execute.__module__ != kind.__module__:
+    # Where it was written, which unlike its name a decorator can't make its own.
+    if type(execute) is not FunctionType or execute.__globals__.get("__name__") != kind.__module__:
         return False
     if type(client) is not kind or "execute_command" in vars(client):
         return False

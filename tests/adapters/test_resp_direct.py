@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import pytest
 
-from pyslot.adapters.resp_direct import is_plain
+from pyslot.adapters.resp_direct import Direct, Line, is_plain
 from pyslot.errors import StoreError
 from pyslot.loader import Call
 from tests.adapters.helpers import GAUGE, HSET, Kind, close, close_client, connection, echo, run, script, use
@@ -17,6 +17,8 @@ from tests.conftest import PrivateServer
 from tests.servers.process import Server
 
 DECLINE = script("return redis.error_reply('ERR not today')")
+LATER = script("if redis.call('INCR', KEYS[1]) == 1 then return redis.error_reply('TRYAGAIN later') end return {1}")
+SLOW = script("local n = 0 for i = 1, 2000000 do n = n + i end return {2}")
 ONE = pytest.mark.parametrize("server_name", ["valkey-9.1"])
 
 
@@ -31,12 +33,13 @@ def made_more_of(kind: Kind, how: str, monkeypatch: pytest.MonkeyPatch) -> tuple
 
     if how == "a subclass":
         return type("Traced", (kind.client,), {"execute_command": traced}), seen
-    monkeypatch.setattr(kind.client, "execute_command", traced)
+    patched = wraps(execute)(traced) if how.endswith("as its own") else traced
+    monkeypatch.setattr(kind.client, "execute_command", patched)
     return kind.client, seen
 
 
 @ONE
-@pytest.mark.parametrize("how", ["a subclass", "the class patched"])
+@pytest.mark.parametrize("how", ["a subclass", "the class patched", "the class patched as its own"])
 async def test_who_traces_a_client_sees_every_call(
     kind: Kind, server: Server, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +130,54 @@ async def test_more_callers_than_connections_share_what_is_put_aside(kind: Kind,
         assert replies == [[[1, 1, n, n]] * 40 for n in range(crowd)]
     threads.shutdown()
     await close(store)
+
+
+@ONE
+async def test_who_is_sent_again_does_not_wait_for_what_is_put_aside(kind: Kind, server: Server) -> None:
+    """The only connection changes hands while one call pauses: who has it then must not keep it."""
+    store: Any = kind.open(kind.url(f"{server.address}?max_connections=1"))
+    calls = [Call(LATER, (GAUGE,), ()), Call(SLOW, (GAUGE,), ())]
+    for call in calls:
+        server.command("SCRIPT", "LOAD", call.script.text)
+    asked = [asyncio.to_thread(store.run, call) if kind.blocking else store.run(call) for call in calls]
+    assert await asyncio.gather(*asked) == [[1], [2]]
+    await close(store)
+
+
+class Interrupted:
+    """A pool of one connection, in which somebody presses Ctrl-C between a call and its reply."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def get_connection(self) -> Interrupted:
+        return self
+
+    def send_packed_command(self, _: object) -> None:
+        self.seen.append("send")
+
+    def read_response(self) -> None:
+        raise KeyboardInterrupt
+
+    def disconnect(self) -> None:
+        self.seen.append("disconnect")
+
+    def release(self, _: object) -> None:
+        self.seen.append("release")
+
+
+def test_an_interrupted_call_leaves_no_reply_behind() -> None:
+    """And the packers in C crash where a number is printed while the signal comes: they get none."""
+    pool, packed = Interrupted(), list[Any]()
+
+    def pack(words: Any) -> bytes:  # noqa: ANN401 - as the libraries'
+        packed.extend(words)
+        return b""
+
+    with pytest.raises(KeyboardInterrupt):
+        Line(pool, Direct(pack, ValueError, ()), keep=True).run(echo())
+    assert pool.seen == ["send", "disconnect", "release"]
+    assert {type(word) for word in packed} == {str, bytes}
 
 
 @pytest.mark.parametrize("server_name", ["redis-8.2", "valkey-9.1"])
