@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from pyslot.adapters import resp_clients
-from pyslot.adapters.resp_direct import Direct
+from pyslot.adapters.resp_direct import Direct, Errors
 from pyslot.adapters.resp_errors import ErrorTable
 
 try:
@@ -21,7 +21,8 @@ try:
 except ImportError:  # a client that was passed in does without
     _direct = None
 else:
-    _direct = Direct(pack_command, redis.exceptions.ResponseError, named=())
+    _errors = Errors(redis.exceptions.ResponseError, redis.exceptions.ReadOnlyError)
+    _direct = Direct(pack_command, _errors, named=())
 
 _retry = {"retry": Retry(NoBackoff(), 0)}
 _async_retry = {"retry": redis.asyncio.retry.Retry(NoBackoff(), 0)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from math import inf
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -61,9 +61,11 @@ class RespStore:
     def _use(self, made: Made) -> None:
         self._made = made
         self._client = made.client
-        self._execute: Callable[..., Sequence[int]] = made.client.execute_command
-        self._line: Line | None = made.line
-        self._first = self._line.run if self._line else self._by_client
+        line: Line | None = made.line
+        self._first = line.run if line else self._by_client
+        keeps = line is not None and line.keeps
+        self._execute: Callable[..., Sequence[int]] = line.ask if line and keeps else made.client.execute_command
+        self._renews = bool(made.owned) and not made.cluster and not keeps
         self._where = made.where
         self._owned = made.owned
         self._drops = int(bool(made.owned or made.line))  # a client that was passed in may have tries of its own
@@ -90,8 +92,7 @@ class RespStore:
         try:
             return self._first(call)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
-            with self._line.lent() if self._line else nullcontext():
-                return self._recover(call, error, began)
+            return self._recover(call, error, began)
         finally:
             clock.end = inf
 
@@ -103,7 +104,7 @@ class RespStore:
         recovery = Recovery(call, self._where, began, self._deadline, drops=self._drops, owned=bool(self._owned))
         while True:
             verdict = self._table.judge(error)
-            if verdict is Verdict.READONLY and self._owned and not self.cluster:
+            if verdict is Verdict.READONLY and self._renews:
                 self._client.connection_pool.disconnect()
             try:
                 pause = recovery.next(error, verdict)
@@ -117,11 +118,11 @@ class RespStore:
                 error = again
 
     def _types(self, keys: Sequence[bytes]) -> list[str | bytes]:
-        types = []
+        types: list[Any] = []
         clock.end = monotonic() + self._deadline
         with suppress(Exception):
             for key in keys:
-                types.append(self._client.execute_command("TYPE", key))  # noqa: PERF401 - keep what came before a failure
+                types.append(self._execute("TYPE", key))  # noqa: PERF401 - keep what came before a failure
         return types
 
 
@@ -148,9 +149,11 @@ class AsyncRespStore:
     def _use(self, made: Made) -> None:
         self._made = made
         self._client = made.client
-        self._execute: Callable[..., Awaitable[Sequence[int]]] = made.client.execute_command
         line: AsyncLine | None = made.line
-        self._line = line
+        keeps = line is not None and line.keeps
+        self._execute: Callable[..., Awaitable[Sequence[int]]]
+        self._execute = line.ask if line and keeps else made.client.execute_command
+        self._renews = bool(made.owned) and not made.cluster and not keeps
         self._first: Callable[[Call], Awaitable[Sequence[int]]] = line.run if line else self._by_client
         self._many: Callable[[Sequence[Call], Landed], Awaitable[None]] = line.run_many if line else self._pipeline
         if made.cluster:
@@ -211,8 +214,7 @@ class AsyncRespStore:
             async with asyncio.timeout(self._deadline):
                 reply = await self._first(call)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
-            async with self._line.lent() if self._line else nullcontext():
-                reply = await self._recover(call, error, began)
+            reply = await self._recover(call, error, began)
         # Before Python 3.12 asyncio.wait_for, under a client with a socket_timeout, may swallow a cancellation.
         if task.cancelling() > cancels:
             raise asyncio.CancelledError
@@ -237,13 +239,11 @@ class AsyncRespStore:
                 await self._many(calls, landed)
         except Exception as error:  # noqa: BLE001 - as above
             failed += [(unanswered, error) for unanswered in range(at, len(calls))]
-        if failed:
-            async with self._line.lent() if self._line else nullcontext():
-                for again, trouble in failed:
-                    try:
-                        land(again, await self._recover(calls[again], trouble, began))
-                    except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
-                        land(again, final)
+        for again, trouble in failed:
+            try:
+                land(again, await self._recover(calls[again], trouble, began))
+            except Exception as final:  # noqa: BLE001 - each caller's own, for the others may fare better
+                land(again, final)
 
     async def aclose(self) -> None:
         for client in self._owned:
@@ -258,7 +258,7 @@ class AsyncRespStore:
                     "this limiter's client belongs to an event loop that has ended: "
                     "make both anew on this loop, or give the limiter a URL"
                 ) from error
-            if verdict is Verdict.READONLY and self._owned and not self.cluster:
+            if verdict is Verdict.READONLY and self._renews:
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             try:
                 pause = recovery.next(error, verdict)
@@ -273,11 +273,11 @@ class AsyncRespStore:
                 error = again
 
     async def _types(self, keys: Sequence[bytes]) -> list[str | bytes]:
-        types = []
+        types: list[Any] = []
         with suppress(Exception):
             async with asyncio.timeout(self._deadline):
                 for key in keys:
-                    types.append(await self._client.execute_command("TYPE", key))  # noqa: PERF401 - as above
+                    types.append(await self._execute("TYPE", key))  # noqa: PERF401 - as above
         return types
 
 

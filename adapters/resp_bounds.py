@@ -44,8 +44,9 @@ class _Bounded:
         return super()._connect()  # type: ignore[misc]
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:  # noqa: ANN401 - as the clients'
-        if self._sock is not None and (left := clock.left()) is not None:
-            self._sock.settimeout(left)
+        # Held by a name of its own, for another thread may close the pool's connections at any moment.
+        if (sock := self._sock) is not None and (left := clock.left()) is not None:
+            sock.settimeout(left)
         super().send_packed_command(command, check_health)  # type: ignore[misc]
 
 

@@ -101,7 +101,10 @@ def make_client(library: Library, colour: Colour, url: str, deadline: float) -> 
         raise UsageError(f"an option of the store URL does not suit: {error}") from None
     except ValueError:
         # The error is left out, for it may quote what was taken for a port and is part of a password.
-        raise UsageError("the store URL can't be read: percent-encode what is special in its password") from None
+        raise UsageError(
+            "the store URL can't be read: look at its port and its options, and percent-encode what is special in its "
+            "password"
+        ) from None
     where = _where(settings)
     if blocking:
         pool.connection_class = bounded(pool.connection_class)

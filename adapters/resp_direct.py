@@ -7,8 +7,8 @@ one; wherever anything goes wrong the call is taken up again through `execute_co
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,13 +18,21 @@ Client: TypeAlias = Any
 Landed: TypeAlias = Callable[[Sequence[int] | Exception], None]
 
 
+class Errors(NamedTuple):
+    """The classes of a library's errors that a connection raises without closing itself."""
+
+    response: type[Exception]
+    """The server declined; the connection is as good as before."""
+    read_only: type[Exception]
+    """One of those: the server is no master any more, so the connection leads to the wrong one."""
+
+
 class Direct(NamedTuple):
     """What the two libraries do differently here."""
 
     pack: Callable[[Any], bytes]
     """The packer in C. It gets no numbers: where a signal's handler raises while it prints one, it crashes."""
-    response_error: type[Exception]
-    """What a connection raises for an error that the server replied."""
+    errors: Errors
     named: tuple[str, ...]
     """What a pool wants to be told when it gives a connection."""
 
@@ -34,35 +42,39 @@ class Line:
 
     def __init__(self, pool: Client, direct: Direct, *, keep: bool) -> None:
         """`keep`: put connections aside between calls, which a pool of our own allows: the way to it costs a call
-        a fifth."""
+        a fifth. The pool knows nothing of those, so all calls go through here then, also those that are sent again."""
         self._pack = direct.pack
         self._take = pool.get_connection
         self._named = direct.named
         self._release = pool.release
-        self._response_error = direct.response_error
-        self._keep = keep
+        self._errors = direct.errors
+        self.keeps = keep
         self._free: list[Client] = []
         self._asking: list[None] = []
         """As long as the number of those who ask the pool: what is given back now is for them."""
 
     def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
-        packed = self._pack(("EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits))
+        reply: Sequence[int] = self.ask(b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits)
+        return reply
+
+    def ask(self, *words: bytes) -> Any:  # noqa: ANN401 - depends on the command
+        packed = self._pack(words)
         try:
             connection = self._free.pop()
         except IndexError:
-            connection = self._ask()
+            connection = self._next()
         try:
             connection.send_packed_command((packed,))
-            reply: Sequence[int] = connection.read_response()
-        except self._response_error:
-            self._release(connection)
+            reply = connection.read_response()
+        except self._errors.response as error:
+            self._forget(connection) if isinstance(error, self._errors.read_only) else self._release(connection)
             raise
         except BaseException:
-            connection.disconnect()  # a signal's handler may raise where it does not do so itself, the reply on its way
-            self._release(connection)
+            # A signal's handler may raise where a connection does not close itself, the reply still on its way.
+            self._forget(connection)
             raise
-        if self._keep and not self._asking:
+        if self.keeps and not self._asking:
             self._free.append(connection)
             if self._asking:  # since a moment ago, by somebody who has not seen it
                 self._drop()
@@ -70,22 +82,22 @@ class Line:
             self._release(connection)
         return reply
 
-    @contextmanager
-    def lent(self) -> Iterator[None]:
-        """Leave all to the pool for a while: for calls through the client, which knows of nothing put aside."""
-        self._asking.append(None)
-        try:
-            self._drop()
-            yield
-        finally:
-            self._asking.pop()
+    def _forget(self, connection: Client) -> None:
+        """Close it, and with it what is put aside: that is connected to the same server, and may be of no more use."""
+        connection.disconnect()
+        self._release(connection)
+        self._drop(close=True)
 
-    def _drop(self) -> None:
+    def _drop(self, *, close: bool = False) -> None:
+        """Give back to the pool what is put aside."""
         with suppress(IndexError):  # others take as well
             while True:
-                self._release(self._free.pop())
+                connection = self._free.pop()
+                if close:
+                    connection.disconnect()
+                self._release(connection)
 
-    def _ask(self) -> Client:
+    def _next(self) -> Client:
         self._asking.append(None)
         try:
             # Somebody may have put one aside before he could know that it is wanted.
@@ -104,20 +116,27 @@ class AsyncLine:
         self._take = pool.get_connection
         self._named = direct.named
         self._release = pool.release
-        self._response_error = direct.response_error
-        self._keep = keep
+        self._errors = direct.errors
+        self.keeps = keep
         self._free: list[Client] = []
         self._asking = 0
 
     async def run(self, call: Call) -> Sequence[int]:
         script, keys, head, permits = call
-        packed = self._pack(("EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits))
-        connection = self._free.pop() if self._free else await self._ask()
+        reply: Sequence[int] = await self.ask(b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits)
+        return reply
+
+    async def ask(self, *words: bytes) -> Any:  # noqa: ANN401 - depends on the command
+        packed = self._pack(words)
+        connection = self._free.pop() if self._free else await self._next()
         try:
             await connection.send_packed_command(packed)
-            reply: Sequence[int] = await connection.read_response()
+            reply = await connection.read_response()
+        except self._errors.response as error:
+            await self._put(connection, good=not isinstance(error, self._errors.read_only))
+            raise
         except BaseException:
-            await self._release(connection)
+            await self._put(connection, good=False)
             raise
         await self._put(connection)
         return reply
@@ -126,45 +145,40 @@ class AsyncLine:
         """One write; then each reply, or the server's error, as it comes in."""
         pack = self._pack
         packed = [
-            pack(("EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *rest)) for script, keys, head, rest in calls
+            pack((b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *rest)) for script, keys, head, rest in calls
         ]
-        connection = self._free.pop() if self._free else await self._ask()
+        connection = self._free.pop() if self._free else await self._next()
+        good = True
         try:
             await connection.send_packed_command(packed)
             read = connection.read_response
             for _ in calls:
                 try:
                     landed(await read())
-                except self._response_error as error:
+                except self._errors.response as error:
+                    good = good and not isinstance(error, self._errors.read_only)
                     landed(error)
         except BaseException:
-            await self._release(connection)
+            await self._put(connection, good=False)
             raise
-        await self._put(connection)
+        await self._put(connection, good=good)
 
-    @asynccontextmanager
-    async def lent(self) -> AsyncIterator[None]:
-        """Leave all to the pool for a while: for calls through the client, which knows of nothing put aside."""
-        self._asking += 1
-        try:
-            while self._free:
-                await self._release(self._free.pop())
-            yield
-        finally:
-            self._asking -= 1
-
-    async def _ask(self) -> Client:
+    async def _next(self) -> Client:
         self._asking += 1
         try:
             return await self._take(*self._named)
         finally:
             self._asking -= 1
 
-    async def _put(self, connection: Client) -> None:
-        if self._keep and not self._asking:
+    async def _put(self, connection: Client, *, good: bool = True) -> None:
+        if good and self.keeps and not self._asking:
             self._free.append(connection)
-        else:
-            await self._release(connection)
+            return
+        leaving, self._free = [connection, *self._free], []
+        for each in leaving:
+            if not good:
+                await each.disconnect(nowait=True)
+            await self._release(each)
 
 
 def is_plain(client: Client, kind: Client) -> bool:

@@ -13,7 +13,7 @@ from valkey.backoff import NoBackoff
 from valkey.retry import Retry
 
 from pyslot.adapters import resp_clients
-from pyslot.adapters.resp_direct import Direct
+from pyslot.adapters.resp_direct import Direct, Errors
 from pyslot.adapters.resp_errors import ErrorTable
 
 try:
@@ -21,7 +21,8 @@ try:
 except ImportError:  # a client that was passed in does without
     _direct = None
 else:
-    _direct = Direct(pack_command, valkey.exceptions.ResponseError, named=("EVALSHA",))
+    _errors = Errors(valkey.exceptions.ResponseError, valkey.exceptions.ReadOnlyError)
+    _direct = Direct(pack_command, _errors, named=("EVALSHA",))
 
 _cluster_retry = {"cluster_error_retry_attempts": 0}
 

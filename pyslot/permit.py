@@ -178,6 +178,8 @@ class AsyncPermit(BasePermit):
 def _not_finished(permit: BasePermit, trouble: Exception) -> None:
     if isinstance(trouble, StoreUnavailable):
         log.warning("the end of permit %s is sent later: %s", permit.id, trouble)
+    elif isinstance(trouble, UsageError):
+        log.warning("the end of permit %s can't be sent, its lease will end it: %s", permit.id, trouble)
     else:
         log.error("the end of permit %s could not be sent", permit.id, exc_info=trouble)
 
