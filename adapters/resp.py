@@ -88,13 +88,15 @@ class RespStore:
 
     def run(self, call: Call) -> Sequence[int]:
         began = monotonic()
-        clock.end = began + self._deadline
+        if self._owned:  # the connections of our own clients look at it
+            clock.end = began + self._deadline
         try:
             return self._first(call)
         except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
             return self._recover(call, error, began)
         finally:
-            clock.end = inf
+            if self._owned:
+                clock.end = inf
 
     def close(self) -> None:
         for client in self._owned:
@@ -119,7 +121,8 @@ class RespStore:
 
     def _types(self, keys: Sequence[bytes]) -> list[str | bytes]:
         types: list[Any] = []
-        clock.end = monotonic() + self._deadline
+        if self._owned:
+            clock.end = monotonic() + self._deadline
         with suppress(Exception):
             for key in keys:
                 types.append(self._execute("TYPE", key))  # noqa: PERF401 - keep what came before a failure

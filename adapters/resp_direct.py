@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -44,9 +45,10 @@ class Line:
         """`keep`: put connections aside between calls, which a pool of our own allows: the way to it costs a call
         a fifth. The pool knows nothing of those, so all calls go through here then, also those that are sent again."""
         self._pack = direct.pack
-        self._take = pool.get_connection
-        self._named = direct.named
+        self._ask_pool = partial(pool.get_connection, *direct.named) if direct.named else pool.get_connection
         self._release = pool.release
+        self._take = self._next if keep else self._ask_pool
+        self._put = self._aside if keep else self._release
         self._errors = direct.errors
         self.keeps = keep
         self._free: list[Client] = []
@@ -60,10 +62,7 @@ class Line:
 
     def ask(self, *words: bytes) -> Any:  # noqa: ANN401 - depends on the command
         packed = self._pack(words)
-        try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._next()
+        connection = self._take()
         try:
             connection.send_packed_command((packed,))
             reply = connection.read_response()
@@ -74,13 +73,32 @@ class Line:
             # A signal's handler may raise where a connection does not close itself, the reply still on its way.
             self._forget(connection)
             raise
-        if self.keeps and not self._asking:
-            self._free.append(connection)
-            if self._asking:  # since a moment ago, by somebody who has not seen it
-                self._drop()
-        else:
-            self._release(connection)
+        self._put(connection)
         return reply
+
+    def _next(self) -> Client:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._ask()
+
+    def _ask(self) -> Client:
+        self._asking.append(None)
+        try:
+            # Somebody may have put one aside before he could know that it is wanted.
+            return self._free.pop() if self._free else self._ask_pool()
+        except IndexError:
+            return self._ask_pool()
+        finally:
+            self._asking.pop()
+
+    def _aside(self, connection: Client) -> None:
+        if self._asking:
+            self._release(connection)
+            return
+        self._free.append(connection)
+        if self._asking:  # since a moment ago, by somebody who has not seen it
+            self._drop()
 
     def _forget(self, connection: Client) -> None:
         """Close it, and with it what is put aside: that is connected to the same server, and may be of no more use."""
@@ -96,16 +114,6 @@ class Line:
                 if close:
                     connection.disconnect()
                 self._release(connection)
-
-    def _next(self) -> Client:
-        self._asking.append(None)
-        try:
-            # Somebody may have put one aside before he could know that it is wanted.
-            return self._free.pop() if self._free else self._take(*self._named)
-        except IndexError:
-            return self._take(*self._named)
-        finally:
-            self._asking.pop()
 
 
 class AsyncLine:

@@ -69,7 +69,7 @@ async def hammered(limiter: AsyncLimiter, bare: Client, count: int, run: Run) ->
 
 def floor(limiter: AsyncLimiter) -> Floor:
     """Over the connections of this limiter, while it rests."""
-    return Floor(limiter._store._line, b"floor:v1:{hot}:s")  # type: ignore[attr-defined]  # of the stores over RESP
+    return Floor(limiter._store._made.line, b"floor:v1:{hot}:s")  # type: ignore[attr-defined]  # of the stores over RESP
 
 
 def at(step: Step, tasks: int, run: Run) -> Callable[[], Awaitable[Load]]:
