@@ -7,6 +7,9 @@
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
 local HOUR, MINUTE = 3600000, 60000
+-- What is known of a key is a list with these places: it takes a third of the memory of one with names.
+local SPAN, USED, RESET, HELD, NEW, LIMIT, COLUMN, LIVE, LAPSED, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local CHANGED, GONE = 8, 9
 local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = ARGV[1] ~= '' and tonumber(ARGV[1]), HOUR
 if not now then
@@ -49,7 +52,7 @@ if stride > 1 then
   for p = 2, permits do fields[p] = ':' .. ids[p] end
   fields[permits + 1], fields[permits + 2] = 's', 'n'
 end
-local states, column = {false}, 0
+local states, column, length, span = {false}, 0
 for k = 1, keys do
   local key, state = KEYS[k]
   if ARGV[1 + k] == 's' then
@@ -67,17 +70,19 @@ for k = 1, keys do
       local ends = tonumber(call('ZMSCORE', key, ids[skip + 1])[1] or nil)
       if ends then held, gone = ends > now and ends, true end
     end
-    state = {held = held, gone = gone}
+    state = {0, 0, 0, held, false, 0, false, false, gone}
   else
-    local span = tonumber(ARGV[1 + k])
+    if ARGV[1 + k] ~= length then -- mostly they are the same, and to read a number is not cheap
+      length = ARGV[1 + k]
+      span = tonumber(length)
+    end
     column = column + 1
     -- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
     local held = call('HMGET', key, unpack(fields))
-    local start, used = tonumber(held[permits + 1]), 0
+    local start, used = tonumber(held[permits + 1]), held[permits + 2]
     local live = start and now < start + span
-    if live then used = tonumber(held[permits + 2]) or 0 end
     if not live then held = false elseif not same then held = held[1] end
-    state = {column = column, used = used, held = held, changed = false, gone = false}
+    state = {span, used, 0, held, false, 0, column, false, false}
   end
   states[k] = state
 end
@@ -89,23 +94,26 @@ for p = 1, permits do
   reply[at] = 0
   for k = 1, keys do
     local state = states[k]
-    local held = state.held
+    local held = state[HELD]
     if held and same then held = held[who] end
     if held then
       reply[at + k] = 1
       all = all + 1
-      if state.column then
-        local units = tonumber(ARGV[figures + state.column])
+      if state[COLUMN] then
+        local units = tonumber(ARGV[figures + state[COLUMN]])
         if units then
           -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
           local charged = tonumber(held) or 0
-          if units ~= charged and state.used < BEYOND then
-            state.used, state.changed = math.max(0, math.min(state.used - charged + units, BEYOND)), true
+          if units ~= charged then
+            local used = tonumber(state[USED]) or 0
+            if used < BEYOND then
+              state[USED], state[CHANGED] = math.max(0, math.min(used - charged + units, BEYOND)), true
+            end
           end
         end
       end
-      state.gone = true
-      if same then state.held[who] = false end
+      state[GONE] = true
+      if same then state[HELD][who] = false end
     else
       reply[at + k] = 0
     end
@@ -116,11 +124,11 @@ end
 -- ZREM and HDEL come first for each key: the server allows them when out of memory, and then what follows.
 for k = 1, keys do
   local state = states[k]
-  if state.column then
-    if state.gone then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
-    if state.changed then call('HSET', KEYS[k], 'n', state.used) end
+  if state[COLUMN] then
+    if state[GONE] then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
+    if state[CHANGED] then call('HSET', KEYS[k], 'n', state[USED]) end
   else
-    if state.gone then call('ZREM', KEYS[k], unpack(ids, skip + 1)) end
+    if state[GONE] then call('ZREM', KEYS[k], unpack(ids, skip + 1)) end
   end
 end
 return reply

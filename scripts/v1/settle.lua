@@ -7,6 +7,9 @@
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
 local HOUR, MINUTE = 3600000, 60000
+-- What is known of a key is a list with these places: it takes a third of the memory of one with names.
+local SPAN, USED, RESET, HELD, NEW, LIMIT, COLUMN, LIVE, LAPSED, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local CHANGED, GONE = 8, 9
 local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = ARGV[1] ~= '' and tonumber(ARGV[1]), HOUR
 if not now then
@@ -51,11 +54,10 @@ for k = 1, keys do
   local key, span, column, state = KEYS[k], tonumber(ARGV[1 + k]), k
   -- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
   local held = call('HMGET', key, unpack(fields))
-  local start, used = tonumber(held[permits + 1]), 0
+  local start, used = tonumber(held[permits + 1]), held[permits + 2]
   local live = start and now < start + span
-  if live then used = tonumber(held[permits + 2]) or 0 end
   if not live then held = false elseif not same then held = held[1] end
-  state = {column = column, used = used, held = held, new = false, gone = false}
+  state = {span, used, 0, held, false, 0, column, false, false}
   states[k] = state
 end
 -- What becomes of permits already held: for each key that holds one, permit by permit, the script's own part `act`.
@@ -66,22 +68,25 @@ for p = 1, permits do
   reply[at] = 0
   for k = 1, keys do
     local state = states[k]
-    local held = state.held
+    local held = state[HELD]
     if held and same then held = held[who] end
     if held then
       reply[at + k] = 1
       all = all + 1
-      local units = tonumber(ARGV[figures + state.column])
+      local units = tonumber(ARGV[figures + state[COLUMN]])
       if units and units ~= tonumber(held) then
         -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
         local charged = tonumber(held) or 0
-        if units ~= charged and state.used < BEYOND then
-          state.used, state.changed = math.max(0, math.min(state.used - charged + units, BEYOND)), true
+        if units ~= charged then
+          local used = tonumber(state[USED]) or 0
+          if used < BEYOND then
+            state[USED], state[CHANGED] = math.max(0, math.min(used - charged + units, BEYOND)), true
+          end
         end
-        if not state.gone then state.gone, state.new = {}, {} end
-        local n = #state.gone
-        state.gone[n + 1], state.new[2 * n + 1], state.new[2 * n + 2] = fields[p], fields[p], units
-        if same then state.held[who] = units end
+        if not state[GONE] then state[GONE], state[NEW] = {}, {} end
+        local n = #state[GONE]
+        state[GONE][n + 1], state[NEW][2 * n + 1], state[NEW][2 * n + 2] = fields[p], fields[p], units
+        if same then state[HELD][who] = units end
       end
     else
       reply[at + k] = 0
@@ -92,10 +97,10 @@ for p = 1, permits do
 end
 for k = 1, keys do
   local state = states[k]
-  if state.gone then
+  if state[GONE] then
     -- HDEL first: the server allows it when out of memory, and then the HSET that follows.
-    call('HDEL', KEYS[k], unpack(state.gone))
-    call('HSET', KEYS[k], 'n', state.used, unpack(state.new))
+    call('HDEL', KEYS[k], unpack(state[GONE]))
+    call('HSET', KEYS[k], 'n', state[USED], unpack(state[NEW]))
   end
 end
 return reply

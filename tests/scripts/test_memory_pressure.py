@@ -127,7 +127,7 @@ def test_in_another_order_of_writes_admission_would_not_fail(wire: Wire, key: st
     # Without what the parts are indented by, which is as much as the loops around them.
     text = re.sub(r"^ +", "", text, flags=re.MULTILINE)
     if key == S:
-        add = "if same then call('ZADD', key, unpack(state.new)) else call('ZADD', key, ends, ids[skip + 1]) end\n"
+        add = "if same then call('ZADD', key, unpack(state[NEW])) else call('ZADD', key, ends, ids[skip + 1]) end\n"
         broken = without(text, add).replace("-- The key must outlive", add + "-- The key must outlive")
     else:
         broken = without(text, "call('HSET', key, 's', now)\ncall('UNLINK'").replace(

@@ -13,9 +13,13 @@ for k = 1, keys do
 end
 --@ permits
 --@ window fields
-local states, column = {false}, 0
+local states, column, length, span = {false}, 0
 for k = 1, keys do
-  local key, text, span, state = KEYS[k], ARGV[1 + 3 * k], tonumber(ARGV[2 + 3 * k])
+  local key, text, state = KEYS[k], ARGV[1 + 3 * k]
+  if ARGV[2 + 3 * k] ~= length then -- mostly they are the same, and to read a number is not cheap
+    length = ARGV[2 + 3 * k]
+    span = tonumber(length)
+  end
   if ARGV[3 * k] == 'w' then
     column = column + 1
     --@ window open

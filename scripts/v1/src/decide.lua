@@ -7,7 +7,7 @@ if not most then
   if state.observed then text = string.sub(text, 2) end
   most = text == '-' and math.huge or tonumber(text)
 end
-state.limit = most
+state[LIMIT] = most
 
 --# all
 -- Nothing has been written yet. `states` holds one state per key, in order; ARGV holds the permits' costs at the
@@ -20,16 +20,16 @@ for p = 1, permits do
   reply[at] = 0
   for k = 1, keys do
     local state, verdict, cost = states[k], HELD, 1
-    local held = state.held
+    local held = state[HELD]
     if held and same then held = held[who] end
     if not held then
-      if state.column then cost = tonumber(ARGV[costs + state.column]) end
-      if state.used + cost <= state.limit then
+      if state[COLUMN] then cost = tonumber(ARGV[costs + state[COLUMN]]) end
+      if state[USED] + cost <= state[LIMIT] then
         verdict = TAKES
       elseif state.observed or mode == 'rejoin' then
         verdict = OBSERVED
       else
-        verdict = cost > state.limit and NEVER or FULL
+        verdict = cost > state[LIMIT] and NEVER or FULL
         status = 0
       end
       if status == 2 then status = 1 end
@@ -40,18 +40,18 @@ for p = 1, permits do
   reply[at], record = status, at
   for k = 1, keys do
     local state = states[k]
-    local used, reset = state.used, state.reset
+    local used, reset = state[USED], state[RESET]
     if status == 1 and reply[record + 1] ~= HELD then
       local cost = reply[record + 2]
       used = used + cost
       if used > BEYOND then used = BEYOND end
-      if state.span < reset or reset == 0 then reset = state.span end
-      state.used, state.reset = used, reset
+      if state[SPAN] < reset or reset == 0 then reset = state[SPAN] end
+      state[USED], state[RESET] = used, reset
       if p < permits then
-        if not state.held then state.held = {} end
-        state.held[who] = true
+        if not state[HELD] then state[HELD] = {} end
+        state[HELD][who] = true
       end
-      if state.column then
+      if state[COLUMN] then
         --@ window take
       else
         --@ slots take
@@ -65,7 +65,7 @@ end
 if mode ~= 'dry' then
   for k = 1, keys do
     local state = states[k]
-    if state.column then
+    if state[COLUMN] then
       --@ window write
     else
       --@ slots write

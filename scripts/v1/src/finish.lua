@@ -10,16 +10,19 @@ for k = 1, keys do
 end
 --@ permits
 --@ window fields
-local states, column = {false}, 0
+local states, column, length, span = {false}, 0
 for k = 1, keys do
   local key, state = KEYS[k]
   if ARGV[1 + k] == 's' then
     --@ slots find
   else
-    local span = tonumber(ARGV[1 + k])
+    if ARGV[1 + k] ~= length then -- mostly they are the same, and to read a number is not cheap
+      length = ARGV[1 + k]
+      span = tonumber(length)
+    end
     column = column + 1
     --@ window find
-    state = {column = column, used = used, held = held, changed = false, gone = false}
+    state = {span, used, 0, held, false, 0, column, false, false}
   end
   states[k] = state
 end
@@ -27,7 +30,7 @@ end
 -- ZREM and HDEL come first for each key: the server allows them when out of memory, and then what follows.
 for k = 1, keys do
   local state = states[k]
-  if state.column then
+  if state[COLUMN] then
     --@ window remove
   else
     --@ slots remove
@@ -36,11 +39,11 @@ end
 return reply
 
 --# act
-if state.column then
-  local units = tonumber(ARGV[figures + state.column])
+if state[COLUMN] then
+  local units = tonumber(ARGV[figures + state[COLUMN]])
   if units then
     --@ window charge
   end
 end
-state.gone = true
-if same then state.held[who] = false end
+state[GONE] = true
+if same then state[HELD][who] = false end

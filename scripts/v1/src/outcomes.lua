@@ -6,7 +6,7 @@ for p = 1, permits do
   reply[at] = 0
   for k = 1, keys do
     local state = states[k]
-    local held = state.held
+    local held = state[HELD]
     if held and same then held = held[who] end
     if held then
       reply[at + k] = 1

@@ -14,7 +14,7 @@ for k = 1, keys do
   else
     local span = tonumber(ARGV[1 + k])
     --@ window find
-    reply[2 * k - 1], reply[2 * k] = used, live and math.min(start + span - now, span) or 0
+    reply[2 * k - 1], reply[2 * k] = live and tonumber(used) or 0, live and math.min(start + span - now, span) or 0
   end
 end
 return reply

@@ -19,4 +19,4 @@ end
 return reply
 
 --# act
-if same then state.held[who] = false end
+if same then state[HELD][who] = false end

@@ -9,20 +9,21 @@ local states = {false}
 for k = 1, keys do
   local key, state = KEYS[k]
   --@ slots find
-  state.span, state.new, state.ttl = tonumber(ARGV[1 + k]), {}, call('PTTL', key)
+  state[SPAN], state[NEW], state.ttl = tonumber(ARGV[1 + k]), {}, call('PTTL', key)
   states[k] = state
 end
 --@ outcomes
 for k = 1, keys do
   local state = states[k]
-  if state.new[1] then
+  if state[NEW][1] then
     -- PEXPIRE first: the server allows it when out of memory, and then the ZADD that follows.
-    call('PEXPIRE', KEYS[k], math.max(state.ttl, state.span + 2 * HOUR + spare))
-    call('ZADD', KEYS[k], unpack(state.new))
+    call('PEXPIRE', KEYS[k], math.max(state.ttl, state[SPAN] + 2 * HOUR + spare))
+    call('ZADD', KEYS[k], unpack(state[NEW]))
   end
 end
 return reply
 
 --# act
-state.new[#state.new + 1] = math.max(held, now + state.span)
-state.new[#state.new + 1] = ids[skip + p]
+local new = state[NEW]
+new[#new + 1] = math.max(held, now + state[SPAN])
+new[#new + 1] = ids[skip + p]

@@ -11,26 +11,26 @@ local states = {false}
 for k = 1, keys do
   local key, span, column, state = KEYS[k], tonumber(ARGV[1 + k]), k
   --@ window find
-  state = {column = column, used = used, held = held, new = false, gone = false}
+  state = {span, used, 0, held, false, 0, column, false, false}
   states[k] = state
 end
 --@ outcomes
 for k = 1, keys do
   local state = states[k]
-  if state.gone then
+  if state[GONE] then
     -- HDEL first: the server allows it when out of memory, and then the HSET that follows.
-    call('HDEL', KEYS[k], unpack(state.gone))
-    call('HSET', KEYS[k], 'n', state.used, unpack(state.new))
+    call('HDEL', KEYS[k], unpack(state[GONE]))
+    call('HSET', KEYS[k], 'n', state[USED], unpack(state[NEW]))
   end
 end
 return reply
 
 --# act
-local units = tonumber(ARGV[figures + state.column])
+local units = tonumber(ARGV[figures + state[COLUMN]])
 if units and units ~= tonumber(held) then
   --@ window charge
-  if not state.gone then state.gone, state.new = {}, {} end
-  local n = #state.gone
-  state.gone[n + 1], state.new[2 * n + 1], state.new[2 * n + 2] = fields[p], fields[p], units
-  if same then state.held[who] = units end
+  if not state[GONE] then state[GONE], state[NEW] = {}, {} end
+  local n = #state[GONE]
+  state[GONE][n + 1], state[NEW][2 * n + 1], state[NEW][2 * n + 2] = fields[p], fields[p], units
+  if same then state[HELD][who] = units end
 end

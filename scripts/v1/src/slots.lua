@@ -25,38 +25,36 @@ if used > 0 then
     if lapsed > 0 and held and tonumber(held) <= now then held, ended = false, {true} end
   end
 end
-state = {
-  span = span, used = used, reset = reset, held = held, new = false, limit = 0, lapsed = lapsed, hour = hour
-}
+state = {span, used, reset, held, false, 0, false, false, lapsed, hour}
 if ended then state.ended = ended end
 
 --# take
-local new = state.new
+local new = state[NEW]
 if not same then
-  state.new = true
+  state[NEW] = true
 elseif new then
   local n = #new
-  new[n + 1], new[n + 2] = now + state.span, ids[skip + p]
+  new[n + 1], new[n + 2] = now + state[SPAN], ids[skip + p]
 else
-  state.new = {now + state.span, ids[skip + p]}
+  state[NEW] = {now + state[SPAN], ids[skip + p]}
 end
-if state.ended and state.ended[who] then state.lapsed = state.lapsed - 1 end
+if state.ended and state.ended[who] then state[LAPSED] = state[LAPSED] - 1 end
 
 --# write
 -- Adds before it prunes: out of memory must strike before anything has changed. Says how many leases it found
 -- that had ended unreleased and dropped; a thousand at most, the next call drops the next.
-if state.new then
-  local key, ends = KEYS[k], now + state.span
-  if same then call('ZADD', key, unpack(state.new)) else call('ZADD', key, ends, ids[skip + 1]) end
-  if state.lapsed > 0 then
-    reply[4 * k + 1] = math.min(state.lapsed, 1000)
+if state[NEW] then
+  local key, ends = KEYS[k], now + state[SPAN]
+  if same then call('ZADD', key, unpack(state[NEW])) else call('ZADD', key, ends, ids[skip + 1]) end
+  if state[LAPSED] > 0 then
+    reply[4 * k + 1] = math.min(state[LAPSED], 1000)
     call('ZREMRANGEBYRANK', key, 0, reply[4 * k + 1] - 1)
   end
   -- The key must outlive the slot by an hour. Every slot sees to it that the key outlives the hour in which its
   -- lease ends by an hour: where there is one whose lease ends in the same hour, nothing is left to be done.
   local hour = ends - ends % HOUR
-  if state.hour ~= hour and (not state.hour or call('PTTL', key) < hour + 2 * HOUR - now + spare) then
-    call('PEXPIRE', key, state.span + 2 * HOUR + spare)
+  if state[FIRST] ~= hour and (not state[FIRST] or call('PTTL', key) < hour + 2 * HOUR - now + spare) then
+    call('PEXPIRE', key, state[SPAN] + 2 * HOUR + spare)
   end
 end
 
@@ -75,7 +73,7 @@ else
   local ends = tonumber(call('ZMSCORE', key, ids[skip + 1])[1] or nil)
   if ends then held, gone = ends > now and ends, true end
 end
-state = {held = held, gone = gone}
+state = {0, 0, 0, held, false, 0, false, false, gone}
 
 --# remove
-if state.gone then call('ZREM', KEYS[k], unpack(ids, skip + 1)) end
+if state[GONE] then call('ZREM', KEYS[k], unpack(ids, skip + 1)) end

@@ -12,9 +12,8 @@ end
 --# find
 -- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
 local held = call('HMGET', key, unpack(fields))
-local start, used = tonumber(held[permits + 1]), 0
+local start, used = tonumber(held[permits + 1]), held[permits + 2]
 local live = start and now < start + span
-if live then used = tonumber(held[permits + 2]) or 0 end
 if not live then held = false elseif not same then held = held[1] end
 
 --# open
@@ -22,37 +21,36 @@ if not live then held = false elseif not same then held = held[1] end
 -- counts as now.
 --@ window find
 local reset, moved, stale = 0, false, false
+used = live and tonumber(used) or 0
 if live then
   reset, moved = start + span - now, start > now
   if moved then reset = span end
 else
   stale = start or call('EXISTS', key) == 1
 end
-state = {
-  span = span, used = used, reset = reset, held = held, new = false, limit = 0, column = column, live = live
-}
+state = {span, used, reset, held, false, 0, column, live}
 if moved then state.moved = true end
 if stale then state.stale = true end
 
 --# take
-local new = state.new
+local new = state[NEW]
 if not same then
-  state.new = cost
+  state[NEW] = cost
 elseif new then
   local n = #new
   new[n + 1], new[n + 2] = fields[p], cost
 else
-  state.new = {fields[p], cost}
+  state[NEW] = {fields[p], cost}
 end
 
 --# write
-local key, new = KEYS[k], state.new
-if state.live then
+local key, new = KEYS[k], state[NEW]
+if state[LIVE] then
   if state.moved then call('HSET', key, 's', now) end
   if new and same then
-    call('HSET', key, 'n', state.used, unpack(new))
+    call('HSET', key, 'n', state[USED], unpack(new))
   elseif new then
-    call('HSET', key, 'n', state.used, fields[1], new)
+    call('HSET', key, 'n', state[USED], fields[1], new)
   end
 elseif new then
   if state.stale then
@@ -61,17 +59,20 @@ elseif new then
     call('UNLINK', key)
   end
   if not same then new = {fields[1], new} end
-  call('HSET', key, 's', now, 'n', state.used, unpack(new))
-  call('PEXPIRE', key, state.span + MINUTE + spare)
+  call('HSET', key, 's', now, 'n', state[USED], unpack(new))
+  call('PEXPIRE', key, state[SPAN] + MINUTE + spare)
 end
 
 --# charge
 -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
 local charged = tonumber(held) or 0
-if units ~= charged and state.used < BEYOND then
-  state.used, state.changed = math.max(0, math.min(state.used - charged + units, BEYOND)), true
+if units ~= charged then
+  local used = tonumber(state[USED]) or 0
+  if used < BEYOND then
+    state[USED], state[CHANGED] = math.max(0, math.min(used - charged + units, BEYOND)), true
+  end
 end
 
 --# remove
-if state.gone then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
-if state.changed then call('HSET', KEYS[k], 'n', state.used) end
+if state[GONE] then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
+if state[CHANGED] then call('HSET', KEYS[k], 'n', state[USED]) end
