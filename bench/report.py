@@ -108,8 +108,12 @@ def _differences() -> list[str]:
 def _bars(found: list[dict[str, Any]]) -> list[str]:
     if not found:
         return []
-    rows = [f"| {b['name']} | {b['figure']} | {b['wanted']} | {'yes' if b['reached'] else '**no**'} |" for b in found]
-    return ["### The bars", "", "| | figure (middle half) | wanted | reached |", "|---|---|---|---|", *rows, ""]
+    rows = [
+        f"| {b['name']} | {b['figure']} | {b['wanted']} | {'yes' if b['reached'] else '**no**'} | {b['floor']} |"
+        for b in found
+    ]
+    columns = ["| | figure (middle half) | wanted | reached | without the library |", "|---|---|---|---|---|"]
+    return ["### The bars", "", *columns, *rows, ""]
 
 
 def _measured_on(results: Results) -> list[str]:
