@@ -40,6 +40,15 @@ class AsyncStore(Protocol):
     async def aclose(self) -> None: ...
 
 
+def words(name: str | bytes, what: bytes, call: Call) -> list[str | bytes]:
+    """A script call as a command: EVALSHA of its SHA1, or EVAL of its text.
+
+    The number of keys is text too: the clients' packers in C crash where a signal's handler raises while they print
+    one.
+    """
+    return [name, what, b"%d" % len(call.keys), *call.keys, *call.head, *call.permits]
+
+
 Land: TypeAlias = Callable[[int, Sequence[int] | Exception], None]
 """Takes the answer to a call, by the call's place among those sent."""
 

@@ -20,7 +20,7 @@ from glide_shared.exceptions import ClosingError, ConfigurationError, GlideError
 from glide_shared.exceptions import ConnectionError as Disconnected
 from glide_shared.exceptions import TimeoutError as TimedOut
 
-from pyslot.adapters.base import Land
+from pyslot.adapters.base import Land, words
 from pyslot.adapters.resp_errors import _WRAPPED, Recovery, Verdict, WrongType, wrong_type
 from pyslot.errors import UsageError
 from pyslot.loader import Call
@@ -74,10 +74,6 @@ def _judge(text: str) -> Verdict:
     return Verdict.DECLINED if text.startswith(_SERVER) or _LOGIN.search(text) else Verdict.AWAY
 
 
-def _command(name: bytes, what: bytes, call: Call) -> list[bytes]:
-    return [name, what, b"%d" % len(call.keys), *call.keys, *call.head, *call.permits]
-
-
 class GlideStore:
     """Runs scripts through a client of glide_sync, made when first needed; in a forked child it renews itself."""
 
@@ -99,9 +95,8 @@ class GlideStore:
     def run(self, call: Call) -> Sequence[int]:
         recovery = Recovery(call, self._where, monotonic(), self._deadline, drops=0, owned=False)
         while True:
-            name, what = recovery.command
             try:
-                reply: Sequence[int] = self._connected().custom_command(_command(name.encode(), what, call))
+                reply: Sequence[int] = self._connected().custom_command(recovery.words)
             except Exception as error:  # noqa: BLE001 - the table knows which, and raises the others
                 try:
                     pause = recovery.next(error, judge(error))
@@ -169,11 +164,10 @@ class AsyncGlideStore:
     async def _run(self, call: Call, began: float) -> Sequence[int]:
         recovery = Recovery(call, self._where, began, self._deadline, drops=0, owned=False)
         while True:
-            name, what = recovery.command
             try:
                 async with asyncio.timeout(recovery.left):
                     client = await self._connected()
-                    reply: Sequence[int] = await client.custom_command(_command(name.encode(), what, call))
+                    reply: Sequence[int] = await client.custom_command(recovery.words)
             except Exception as error:  # noqa: BLE001 - as above
                 try:
                     pause = recovery.next(error, judge(error))
@@ -192,7 +186,7 @@ class AsyncGlideStore:
                 client = await self._connected()
                 batch = self._batch(False)
                 for call in calls:
-                    batch.custom_command(_command(b"EVALSHA", call.script.sha, call))
+                    batch.custom_command(words(b"EVALSHA", call.script.sha, call))
                 replies = await client.exec(batch, raise_on_error=False)
         except Exception as error:  # noqa: BLE001 - `_run` meets it again, and knows what it is
             replies = [error] * len(calls)

@@ -10,7 +10,7 @@ from math import inf
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from pyslot.adapters.base import Land
+from pyslot.adapters.base import Land, words
 from pyslot.adapters.resp_bounds import clock
 from pyslot.adapters.resp_direct import AsyncLine, Landed, Line
 from pyslot.adapters.resp_errors import ErrorTable, Recovery, Verdict, WrongType, wrong_type
@@ -32,6 +32,21 @@ class Made(NamedTuple):
     """What is to be closed; empty for a client that was passed in."""
     line: Any = None
     """A `Line` or an `AsyncLine` to its connections; None where every call goes through the client."""
+
+    @property
+    def execute(self) -> Any:  # noqa: ANN401 - of either colour
+        """Sends whatever is no first try: through the client, unless connections are kept from it."""
+        return self.line.ask if self.line and self.line.keeps else self.client.execute_command
+
+    @property
+    def renews(self) -> bool:
+        """True where it is for us to close what a pool has connected to a master that is none any more."""
+        return bool(self.owned) and not self.cluster and not (self.line and self.line.keeps)
+
+    @property
+    def drops(self) -> int:
+        """How many dropped connections to put up with: a client that was passed in may have tries of its own."""
+        return int(bool(self.owned or self.line))
 
 
 Make: TypeAlias = Callable[[], Made]
@@ -63,12 +78,9 @@ class RespStore:
         self._client = made.client
         line: Line | None = made.line
         self._first = line.run if line else self._by_client
-        keeps = line is not None and line.keeps
-        self._execute: Callable[..., Sequence[int]] = line.ask if line and keeps else made.client.execute_command
-        self._renews = bool(made.owned) and not made.cluster and not keeps
+        self._execute: Callable[..., Sequence[int]] = made.execute
         self._where = made.where
         self._owned = made.owned
-        self._drops = int(bool(made.owned or made.line))  # a client that was passed in may have tries of its own
 
     def place(self, hash_slot: int) -> str | None:
         return _place(self._made, hash_slot)
@@ -83,8 +95,7 @@ class RespStore:
         return f"<{type(self).__name__} at {self._where}>"
 
     def _by_client(self, call: Call) -> Sequence[int]:
-        script, keys, head, permits = call
-        return self._execute("EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits)
+        return self._execute(*words("EVALSHA", call.script.sha, call))
 
     def run(self, call: Call) -> Sequence[int]:
         began = monotonic()
@@ -103,10 +114,10 @@ class RespStore:
             client.close()
 
     def _recover(self, call: Call, error: Exception, began: float) -> Sequence[int]:
-        recovery = Recovery(call, self._where, began, self._deadline, drops=self._drops, owned=bool(self._owned))
+        recovery = Recovery(call, self._where, began, self._deadline, drops=self._made.drops, owned=bool(self._owned))
         while True:
             verdict = self._table.judge(error)
-            if verdict is Verdict.READONLY and self._renews:
+            if verdict is Verdict.READONLY and self._made.renews:
                 self._client.connection_pool.disconnect()
             try:
                 pause = recovery.next(error, verdict)
@@ -115,7 +126,7 @@ class RespStore:
             if pause:
                 sleep(pause)
             try:
-                return self._execute(*recovery.command, b"%d" % len(call.keys), *call.keys, *call.head, *call.permits)
+                return self._execute(*recovery.words)
             except Exception as again:  # noqa: BLE001 - as above
                 error = again
 
@@ -153,10 +164,7 @@ class AsyncRespStore:
         self._made = made
         self._client = made.client
         line: AsyncLine | None = made.line
-        keeps = line is not None and line.keeps
-        self._execute: Callable[..., Awaitable[Sequence[int]]]
-        self._execute = line.ask if line and keeps else made.client.execute_command
-        self._renews = bool(made.owned) and not made.cluster and not keeps
+        self._execute: Callable[..., Awaitable[Sequence[int]]] = made.execute
         self._first: Callable[[Call], Awaitable[Sequence[int]]] = line.run if line else self._by_client
         self._many: Callable[[Sequence[Call], Landed], Awaitable[None]] = line.run_many if line else self._pipeline
         if made.cluster:
@@ -164,7 +172,6 @@ class AsyncRespStore:
             self._lock = asyncio.Lock()
         self._where = made.where
         self._owned = made.owned
-        self._drops = int(bool(made.owned or made.line))  # a client that was passed in may have tries of its own
 
     def place(self, hash_slot: int) -> str | None:
         return _place(self._made, hash_slot)
@@ -189,8 +196,7 @@ class AsyncRespStore:
     __repr__ = RespStore.__repr__
 
     async def _by_client(self, call: Call) -> Sequence[int]:
-        script, keys, head, permits = call
-        return await self._execute("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+        return await self._execute(*words("EVALSHA", call.script.sha, call))
 
     async def _by_new_client(self, call: Call) -> Sequence[int]:
         """A cluster's client learns its nodes before many use it: asked by many at once, that of redis-py 8.1 closes
@@ -203,8 +209,8 @@ class AsyncRespStore:
 
     async def _pipeline(self, calls: Sequence[Call], landed: Landed) -> None:
         pipeline = self._client.pipeline(transaction=False)
-        for script, keys, head, permits in calls:
-            pipeline.execute_command("EVALSHA", script.sha, len(keys), *keys, *head, *permits)
+        for call in calls:
+            pipeline.execute_command(*words("EVALSHA", call.script.sha, call))
         for reply in await pipeline.execute(raise_on_error=False):
             landed(reply)
 
@@ -253,7 +259,7 @@ class AsyncRespStore:
             await client.aclose()
 
     async def _recover(self, call: Call, error: Exception, began: float) -> Sequence[int]:
-        recovery = Recovery(call, self._where, began, self._deadline, drops=self._drops, owned=bool(self._owned))
+        recovery = Recovery(call, self._where, began, self._deadline, drops=self._made.drops, owned=bool(self._owned))
         while True:
             verdict = self._table.judge(error)
             if verdict is None and isinstance(error, RuntimeError) and "loop" in str(error):
@@ -261,7 +267,7 @@ class AsyncRespStore:
                     "this limiter's client belongs to an event loop that has ended: "
                     "make both anew on this loop, or give the limiter a URL"
                 ) from error
-            if verdict is Verdict.READONLY and self._renews:
+            if verdict is Verdict.READONLY and self._made.renews:
                 await self._client.connection_pool.disconnect(inuse_connections=False)
             try:
                 pause = recovery.next(error, verdict)
@@ -271,7 +277,7 @@ class AsyncRespStore:
                 await asyncio.sleep(pause)
             try:
                 async with asyncio.timeout(recovery.left):
-                    return await self._execute(*recovery.command, len(call.keys), *call.keys, *call.head, *call.permits)
+                    return await self._execute(*recovery.words)
             except Exception as again:  # noqa: BLE001 - as above
                 error = again
 

@@ -13,6 +13,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias
 
+from pyslot.adapters.base import words
 from pyslot.loader import Call
 
 Client: TypeAlias = Any
@@ -56,12 +57,11 @@ class Line:
         """As long as the number of those who ask the pool: what is given back now is for them."""
 
     def run(self, call: Call) -> Sequence[int]:
-        script, keys, head, permits = call
-        reply: Sequence[int] = self.ask(b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits)
+        reply: Sequence[int] = self.ask(*words(b"EVALSHA", call.script.sha, call))
         return reply
 
-    def ask(self, *words: bytes) -> Any:  # noqa: ANN401 - depends on the command
-        packed = self._pack(words)
+    def ask(self, *command: str | bytes) -> Any:  # noqa: ANN401 - depends on the command
+        packed = self._pack(command)
         connection = self._take()
         try:
             connection.send_packed_command((packed,))
@@ -130,12 +130,11 @@ class AsyncLine:
         self._asking = 0
 
     async def run(self, call: Call) -> Sequence[int]:
-        script, keys, head, permits = call
-        reply: Sequence[int] = await self.ask(b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *permits)
+        reply: Sequence[int] = await self.ask(*words(b"EVALSHA", call.script.sha, call))
         return reply
 
-    async def ask(self, *words: bytes) -> Any:  # noqa: ANN401 - depends on the command
-        packed = self._pack(words)
+    async def ask(self, *command: str | bytes) -> Any:  # noqa: ANN401 - depends on the command
+        packed = self._pack(command)
         connection = self._free.pop() if self._free else await self._next()
         try:
             await connection.send_packed_command(packed)
@@ -151,10 +150,7 @@ class AsyncLine:
 
     async def run_many(self, calls: Sequence[Call], landed: Landed) -> None:
         """One write; then each reply, or the server's error, as it comes in."""
-        pack = self._pack
-        packed = [
-            pack((b"EVALSHA", script.sha, b"%d" % len(keys), *keys, *head, *rest)) for script, keys, head, rest in calls
-        ]
+        packed = [self._pack(tuple(words(b"EVALSHA", call.script.sha, call))) for call in calls]
         connection = self._free.pop() if self._free else await self._next()
         good = True
         try:

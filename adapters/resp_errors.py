@@ -8,6 +8,7 @@ from enum import Enum, auto
 from time import monotonic
 from typing import Any
 
+from pyslot.adapters.base import words
 from pyslot.errors import StoreBusy, StoreError, StoreUnavailable
 from pyslot.loader import Call
 
@@ -121,6 +122,11 @@ class Recovery:
         self._drops = drops
         self._owned = owned
         self._pause = 0.001
+
+    @property
+    def words(self) -> list[str | bytes]:
+        """What is to be sent."""
+        return words(*self.command, self._call)
 
     @property
     def left(self) -> float:

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from time import monotonic
 from typing import Any, NamedTuple, cast
 
-from pyslot.adapters.base import adapter
+from pyslot.adapters.base import adapter, words
 from pyslot.adapters.embedded import Server
 from pyslot.adapters.resp import Client, LazyCluster
 from pyslot.adapters.resp_bounds import clock
@@ -53,9 +53,9 @@ class Node:
             return []
         with self._mapped():
             pipeline = self._client.pipeline(transaction=False)
-            for script, keys, head, permits in calls:
-                what = script.sha if command == "EVALSHA" else script.text
-                pipeline.execute_command(command, what, len(keys), *keys, *head, *permits)
+            for call in calls:
+                what = call.script.sha if command == "EVALSHA" else call.script.text
+                pipeline.execute_command(*words(command, what, call))
             return cast(list[Any], pipeline.execute(raise_on_error=False))
 
     def _judge(self, reply: object) -> Verdict | None:

@@ -213,8 +213,9 @@ class Coalescer:
                         )
                     else:
                         dues.append(since + self._deadline)
-        pause = max(min(dues) - now, self._deadline / 50) if dues else 0.0
-        self._timer = self._loop.call_later(pause, self._expire) if dues else None
+        self._timer = None
+        if dues:
+            self._timer = self._loop.call_later(max(min(dues) - now, self._deadline / 50), self._expire)
 
 
 def _own(error: Exception) -> Exception:

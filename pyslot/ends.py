@@ -56,7 +56,7 @@ class Ends(Generic[P]):
 
     def finish(self, permit: BasePermit) -> Flow[Outcome]:
         """Give slots back and settle charges; what can't be sent now is sent later, and the error raised."""
-        if self.upkeep.forked and self.foreign(permit):
+        if self.foreign(permit):
             raise UsageError(
                 f"permit {permit.id} belongs to the process that forked this one: "
                 "it finishes there, or is detached there and adopted here"

@@ -111,7 +111,7 @@ class Flows(Ends[P]):
                     if not answers or answers[-1].record[0]:
                         permit = self._granted(id, parts, answers, named=own is not None)
                         decision = Decision(permit, answers, self._slot_wait)
-                        return self._decided(decision, began) if self._hooks else decision
+                        return self._decided(decision, began)
                     decision = Decision(None, answers, self._slot_wait)
                 if decision or end is None or decision.retry_after is None or (left := end - self._clock()) <= 0:
                     return self._decided(decision, began)

@@ -108,12 +108,9 @@ class Upkeep:
 
     def let_go(self, permit: BasePermit, at: float) -> None:
         """A permit gives its slots up."""
-        id = permit.wire_id
         for part in permit.parts:
             if part.figure is None:
-                gauge = self.gauges.get(part.wire.key)
-                if gauge and gauge.leases.pop(id, None):
-                    gauge.holds.ended(id, at)
+                self.drop(permit.wire_id, part.wire.key, at)
 
     def drop(self, id: bytes, key: bytes, at: float) -> None:
         """One slot is no longer renewed."""

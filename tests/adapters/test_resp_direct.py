@@ -203,6 +203,31 @@ async def test_connections_put_aside_may_die(kind: Kind, private_server: Private
     await close(store)
 
 
+@ONE
+async def test_no_number_reaches_the_packer(kind: Kind, server: Server) -> None:
+    """Neither at the first try nor when a script is sent as text, alone or in a pipeline."""
+    store: Any = kind.open(kind.url(server.address))
+    line, words = store._made.line, list[Any]()
+    pack = line._pack
+
+    def seen(command: Any) -> Any:  # noqa: ANN401 - as the libraries'
+        words.extend(command)
+        return pack(command)
+
+    line._pack = seen
+    server.command("SCRIPT", "FLUSH")
+    assert await run(store, echo()) == [1, 1, 5, 7]
+    if not kind.blocking:
+        server.command("SCRIPT", "FLUSH")
+        answers: dict[int, Any] = {}
+        await store.run_many([echo(1), echo(2)], answers.__setitem__)
+        assert answers == {0: [1, 1, 1, 7], 1: [1, 1, 2, 7]}
+    assert b"EVALSHA" in words
+    assert "EVAL" in words
+    assert {type(word) for word in words} <= {str, bytes}
+    await close(store)
+
+
 async def test_a_master_that_becomes_a_replica_under_many_callers(kind: Kind, private_server: PrivateServer) -> None:
     """Nobody's connection is closed under his hands; who waits long enough does not notice."""
     server, other = private_server("valkey-9.1"), private_server("valkey-9.1")
