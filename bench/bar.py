@@ -9,8 +9,6 @@ from bench.rounds import Ratio
 from tests.servers.process import Server
 
 MUCH = 10**9
-DEADLINE = 20.0
-"""Seconds: on a busy machine a pool of 128 takes its time, and none of this is about time-outs."""
 
 
 class Bar(NamedTuple):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pyslot.calls import ADMIT, FINISH
+from pyslot.calls import ACQUIRE, ADMIT, FINISH, RELEASE
 
 Words = tuple[bytes | str, ...]
 
 MANY = b"1000000000"
 
 
-def take(key: bytes, id: bytes, limit: bytes = MANY) -> Words:
-    """Acquire one slot."""
-    return ("EVALSHA", ADMIT.sha, b"1", key, b"", b"", b"s", limit, b"60000", id)
+def take(key: bytes, *ids: bytes, limit: bytes = MANY, lease: bytes = b"60000") -> Words:
+    """Acquire one slot; or one for each of many permits."""
+    return ("EVALSHA", ACQUIRE.sha, b"1", key, b"", b"", limit, lease, *ids)
 
 
-def give(key: bytes, id: bytes) -> Words:
+def give(key: bytes, *ids: bytes) -> Words:
     """Give it back."""
-    return ("EVALSHA", FINISH.sha, b"1", key, b"", b"s", id)
+    return ("EVALSHA", RELEASE.sha, b"1", key, b"", *ids)
 
 
 def reserve(key: bytes, id: bytes, units: bytes) -> Words:

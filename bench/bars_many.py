@@ -13,12 +13,13 @@ import redis.asyncio
 import valkey
 import valkey.asyncio
 
-from bench import gateway
-from bench.bar import DEADLINE, MUCH, Bar, Run, at_least, at_most
+from bench import bare, gateway
+from bench.bar import MUCH, Bar, Run, at_least, at_most
+from bench.clients import PATIENCE
 from bench.floor import Floor
 from bench.rounds import Load, Ratio, Step, compete, loaded, rates, ratio
 from pyslot import AsyncLimiter, Slots
-from pyslot.calls import ADMIT, FINISH, SCRIPTS
+from pyslot.calls import SCRIPTS
 
 Client = Any
 
@@ -26,25 +27,25 @@ Client = Any
 async def under_load(run: Run) -> list[Bar]:
     found: list[Bar] = []
     for name, library, least in (("redis", redis, 1.4), ("valkey", valkey, 1.7)):
-        pool = library.asyncio.BlockingConnectionPool(port=run.server.port, max_connections=128, timeout=DEADLINE)
+        pool = library.asyncio.BlockingConnectionPool(port=run.server.port, max_connections=128, timeout=PATIENCE)
         made = library.asyncio.Redis if library is redis else library.asyncio.Valkey
-        bare = made.from_pool(pool)
-        async with AsyncLimiter(f"{name}://{run.server.address}", deadline=DEADLINE) as limiter:
+        client = made.from_pool(pool)
+        async with AsyncLimiter(f"{name}://{run.server.address}", deadline=PATIENCE) as limiter:
             for script in SCRIPTS.values():
-                await bare.script_load(script.text)
+                await client.script_load(script.text)
             for count, wanted in ((1, 8.0), (1_000, least)):
-                faster, floor = await hammered(limiter, bare, count, run)
+                faster, floor = await hammered(limiter, client, count, run)
                 gauges = f"{count:,} gauge{'s' if count > 1 else ''}"
                 what = f"128 tasks, {gauges}, pairs a second against one EVALSHA a step, {name}-py"
                 found.append(at_least(what, faster, wanted, floor))
             if library is redis:
                 found += await at_the_gateway(limiter, run)
                 found.append(await alone(run))
-        await bare.aclose()
+        await client.aclose()
     return found
 
 
-async def hammered(limiter: AsyncLimiter, bare: Client, count: int, run: Run) -> tuple[Ratio, Ratio | None]:
+async def hammered(limiter: AsyncLimiter, client: Client, count: int, run: Run) -> tuple[Ratio, Ratio | None]:
     """Ours against one EVALSHA a step; and for one gauge the least that travelling together costs, against the same."""
     gauges = [Slots(f"g{n}", MUCH) for n in range(count)]
     keys = [b"bare:v1:{g%d}:s" % n for n in range(count)]
@@ -56,8 +57,8 @@ async def hammered(limiter: AsyncLimiter, bare: Client, count: int, run: Run) ->
 
     async def one_by_one() -> None:
         key, id = random.choice(keys), b"abcdefghijkl%x" % next(ids)
-        await bare.execute_command("EVALSHA", ADMIT.sha, 1, key, b"", b"", b"s", b"1000000000", b"60000", id)
-        await bare.execute_command("EVALSHA", FINISH.sha, 1, key, b"", b"s", id)
+        await client.execute_command(*bare.take(key, id))
+        await client.execute_command(*bare.give(key, id))
 
     steps = {"ours": ours, "bare": one_by_one}
     if count == 1:
@@ -79,9 +80,9 @@ def at(step: Step, tasks: int, run: Run) -> Callable[[], Awaitable[Load]]:
 async def at_the_gateway(limiter: AsyncLimiter, run: Run) -> list[Bar]:
     found: list[Bar] = []
     litellm, seconds = run.litellm, run.seconds
-    pool = redis.asyncio.BlockingConnectionPool(port=run.server.port, max_connections=64, timeout=DEADLINE)
+    pool = redis.asyncio.BlockingConnectionPool(port=run.server.port, max_connections=64, timeout=PATIENCE)
     client = redis.asyncio.Redis.from_pool(pool)
-    bare = gateway.Bare(client.execute_command)
+    by_hand = gateway.Bare(client.execute_command)
     slots = Slots("hot", MUCH)
 
     async def hot() -> None:
@@ -90,7 +91,7 @@ async def at_the_gateway(limiter: AsyncLimiter, run: Run) -> list[Bar]:
 
     contestants = {
         "ours": at(lambda: gateway.ours(limiter), 64, run),
-        "bare": at(bare, 64, run),
+        "bare": at(by_hand, 64, run),
         "hot": at(hot, 64, run),
         "floor": at(floor(limiter), 64, run),
     }
@@ -124,8 +125,8 @@ async def alone(run: Run) -> Bar:
     waits: dict[bool, list[float]] = {True: [], False: []}
     slots = Slots("alone", 10)
     async with (
-        AsyncLimiter(run.server.url, deadline=DEADLINE) as joined,
-        AsyncLimiter(run.server.url, deadline=DEADLINE, coalesce=False) as direct,
+        AsyncLimiter(run.server.url, deadline=PATIENCE) as joined,
+        AsyncLimiter(run.server.url, deadline=PATIENCE, coalesce=False) as direct,
     ):
         for _ in range(4 * run.rounds):
             for limiter, name in ((joined, True), (direct, False)):

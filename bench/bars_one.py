@@ -8,10 +8,11 @@ from typing import Any
 
 import redis
 
+from bench import bare
 from bench.bar import MUCH, Bar, at_most
 from bench.rounds import Ratio, ratio, timed
 from pyslot import Limiter, Slots, Window
-from pyslot.calls import ADMIT, FINISH, SCRIPTS
+from pyslot.calls import SCRIPTS
 from tests.servers.process import Server
 
 Client = Any
@@ -31,16 +32,15 @@ def pair(library: Any, server: Server, rounds: int) -> Ratio:  # noqa: ANN401  #
             with limiter.acquire(slots):
                 pass
 
-        key = b"pyslot:v1:{bare}:s"
-        admit = ("EVALSHA", ADMIT.sha, 1, key, b"", b"", b"s", b"1000", b"60000", b"0123456789ab0")
-        finish = ("EVALSHA", FINISH.sha, 1, key, b"", b"s", b"0123456789ab0")
+        key, id = b"pyslot:v1:{bare}:s", b"0123456789ab0"
+        take, give = bare.take(key, id, limit=b"1000"), bare.give(key, id)
         load(client)
 
-        def bare() -> None:
-            client.execute_command(*admit)
-            client.execute_command(*finish)
+        def by_hand() -> None:
+            client.execute_command(*take)
+            client.execute_command(*give)
 
-        found = timed({"ours": ours, "bare": bare}, rounds=4 * rounds, calls=100)
+        found = timed({"ours": ours, "bare": by_hand}, rounds=4 * rounds, calls=100)
     return ratio(found["ours"], found["bare"])
 
 

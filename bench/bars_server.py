@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import redis
 
+from bench import bare
 from bench.bar import Bar, at_most
 from bench.bars_one import Client, client_of, load
 from bench.beside import Worker
 from bench.rounds import Ratio, ratio
-from pyslot.calls import ADMIT, FINISH
+from pyslot.calls import RELEASE
 from tests.servers.process import Server
 
 COMMANDS_ALONE = (
@@ -19,7 +20,7 @@ COMMANDS_ALONE = (
     """redis.call('TIME') redis.call('ZMSCORE', KEYS[1], ARGV[#ARGV]) redis.call('ZREM', KEYS[1], ARGV[#ARGV])
     return {2, 1}""",
 )
-"""The commands that admit and finish run for one slot of an empty gauge, and nothing besides."""
+"""The commands that acquire and release run for one slot of an empty gauge, and nothing besides."""
 
 
 def server_time(server: Server, client: Client, commands: list[tuple[object, ...]]) -> float:
@@ -32,15 +33,11 @@ def server_time(server: Server, client: Client, commands: list[tuple[object, ...
     return float(client.info("commandstats")["cmdstat_evalsha"]["usec"])
 
 
-def admit(key: bytes, *ids: bytes, lease: int = 60_000) -> tuple[object, ...]:
-    return ("EVALSHA", ADMIT.sha, 1, key, b"", b"", b"s", b"1000000000", b"%d" % lease, *ids)
-
-
 def pairs(key: bytes, count: int, batch: int) -> list[tuple[object, ...]]:
-    commands = []
+    commands: list[tuple[object, ...]] = []
     for first in range(0, count, batch):
         ids = [b"abcdefghijkl%x" % n for n in range(first, first + batch)]
-        commands += [admit(key, *ids), ("EVALSHA", FINISH.sha, 1, key, b"", b"s", *ids)]
+        commands += [bare.take(key, *ids), bare.give(key, *ids)]
     return commands
 
 
@@ -61,7 +58,7 @@ def on_server(server: Server, litellm: Worker | None, rounds: int) -> Iterator[B
         contestants = {"theirs": theirs, "1": pairs(b"{k}:s", 512, 1), "64": pairs(b"{k}:s", 512, 64)}
         first, last = (client.script_load(text) for text in COMMANDS_ALONE)
         contestants["floor"] = [
-            (name, last if command[1] == FINISH.sha else first, *rest)
+            (name, last if command[1] == RELEASE.sha else first, *rest)
             for command in contestants["1"]
             for name, _, *rest in [command]
         ]
@@ -77,7 +74,7 @@ def on_server(server: Server, litellm: Worker | None, rounds: int) -> Iterator[B
 def fill(client: Client, key: bytes, count: int) -> None:
     for first in range(0, count, 1_000):
         ids = [b"abcdefghijkl%x" % n for n in range(first, min(count, first + 1_000))]
-        client.execute_command(*admit(key, *ids, lease=3_600_000))
+        client.execute_command(*bare.take(key, *ids, lease=b"3600000"))
 
 
 def growth(server: Server, rounds: int) -> Ratio:
@@ -90,8 +87,8 @@ def growth(server: Server, rounds: int) -> Ratio:
         for _ in range(4 * rounds):
             for count, key in sizes.items():
                 ids = [b"another%x" % n for n in range(256)]
-                taken = server_time(server, client, [admit(key, id) for id in ids])
-                client.execute_command("EVALSHA", FINISH.sha, 1, key, b"", b"s", *ids)
+                taken = server_time(server, client, [bare.take(key, id) for id in ids])
+                client.execute_command(*bare.give(key, *ids))
                 found.setdefault(count, []).append(taken)
     return ratio(found[100_000], found[10])
 
@@ -103,7 +100,7 @@ def expired(server: Server) -> Bar:
         for _ in range(5):
             for first in range(0, 100_000, 1_000):
                 client.zadd(key, {b"abcdefghijkl%x" % n: 1_000 + n for n in range(first, first + 1_000)})
-            worst = max(worst, server_time(server, client, [admit(key, b"new")]) / 1_000)
+            worst = max(worst, server_time(server, client, [bare.take(key, b"new")]) / 1_000)
             left = client.zcard(key)
             assert left == 99_001, left
             client.unlink(key)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pyslot.adapters.resp_direct import AsyncLine
-from pyslot.calls import ADMIT, FINISH
+from pyslot.calls import ACQUIRE, RELEASE
 from pyslot.loader import Call
 
 WAITING = list[tuple[bytes, "asyncio.Future[Sequence[int]]"]]
@@ -22,10 +22,10 @@ class Floor:
     def __init__(self, line: AsyncLine, key: bytes) -> None:
         self._line = line
         self._calls = {
-            "admit": Call(ADMIT, (key,), (b"", b"", b"s", b"1000000000", b"60000")),
-            "finish": Call(FINISH, (key,), (b"", b"s")),
+            "take": Call(ACQUIRE, (key,), (b"", b"", b"1000000000", b"60000")),
+            "give": Call(RELEASE, (key,), (b"",)),
         }
-        self._waiting: dict[str, WAITING] = {"admit": [], "finish": []}
+        self._waiting: dict[str, WAITING] = {"take": [], "give": []}
         self._flying: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._number = 0
@@ -33,8 +33,8 @@ class Floor:
     async def __call__(self) -> None:
         self._number += 1
         id = b"floor%x" % self._number
-        await self._join("admit", id)
-        await self._join("finish", id)
+        await self._join("take", id)
+        await self._join("give", id)
 
     def _join(self, what: str, id: bytes) -> asyncio.Future[Sequence[int]]:
         loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ from pyslot.parts import Part
 
 SCRIPTS = load()
 ADMIT, FINISH, RESERVE = SCRIPTS["admit"], SCRIPTS["finish"], SCRIPTS["reserve"]
-ACQUIRE, RENEW = SCRIPTS["acquire"], SCRIPTS["renew"]
+ACQUIRE, RELEASE, RENEW = SCRIPTS["acquire"], SCRIPTS["release"], SCRIPTS["renew"]
 COUNT, PEEK, RESET = SCRIPTS["count"], SCRIPTS["peek"], SCRIPTS["reset"]
 
 REFUSED, GRANTED, REPEATED = 0, 1, 2
@@ -26,7 +26,8 @@ FIGURES = 4
 
 TAKE, DRY, REJOIN = b"", b"dry", b"rejoin"
 """Modes of admission."""
-
+_NOW = (b"",)
+"""The head of a call that says no more than that the server's clock decides."""
 
 Parts: TypeAlias = tuple[Part, ...]
 
@@ -88,7 +89,9 @@ def admit(parts: Parts, id: bytes, mode: bytes = TAKE) -> Call:
     """Start one permit in all parts or in none."""
     if len(parts) == 1 and mode is TAKE:
         _, _, wire, figure = parts[0]
-        return _call((ADMIT, wire.keys, wire.admit, (id,) if figure is None else (id, figure)))
+        if figure is None:
+            return _call((ACQUIRE, wire.keys, wire.start, (id,)))
+        return _call((ADMIT, wire.keys, wire.start, (id, figure)))
     keys, rules, permit = [], [b"", mode], [id]
     for _, _, wire, figure in parts:
         keys.append(wire.key)
@@ -102,7 +105,7 @@ def finish(parts: Parts, id: bytes, figures: Mapping[bytes, int]) -> Call:
     """End one permit in all parts; `figures` are the units really used, by the window's key."""
     if len(parts) == 1 and parts[0].figure is None:
         wire = parts[0].wire
-        return _call((FINISH, wire.keys, wire.finish, (id,)))
+        return _call((RELEASE, wire.keys, _NOW, (id,)))
     keys, spans, permit = [], [b""], [id]
     for _, _, wire, figure in parts:
         keys.append(wire.key)

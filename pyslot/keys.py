@@ -23,13 +23,14 @@ class Wire(NamedTuple):
     span: bytes
     """The key's part of `finish` and `peek`: the window's length in milliseconds, or `s`."""
     keys: tuple[bytes, ...]
-    """The keys of a call about this limit alone; what follows are the heads of such calls."""
-    admit: tuple[bytes, ...]
-    finish: tuple[bytes, ...]
+    """The keys of a call about this limit alone."""
+    start: tuple[bytes, ...]
+    """The head of a call that starts permits of this limit alone: of `acquire` for slots, of `admit` for a window."""
 
     @classmethod
     def make(cls, key: bytes, rule: tuple[bytes, bytes, bytes], span: bytes) -> Self:
-        return cls(key, hash_slot(key), rule, span, (key,), (b"", b"", *rule), (b"", span))
+        start = rule[1:] if rule[0] == b"s" else rule
+        return cls(key, hash_slot(key), rule, span, (key,), (b"", b"", *start))
 
 
 class Naming:

@@ -194,6 +194,8 @@ class Model:
     # Admission
 
     def _acquire(self, keys: Sequence[bytes], args: Args) -> list[int]:
+        if len(args) == 5 and len(keys) == 1 and not args[1] and (reply := self._take(keys[0], *args[2:])):
+            return reply
         states = [_Slots(self, key, int(args[3 + 2 * k])) for k, key in enumerate(keys)]
         return self._decide(states, args[1], args[2 : 2 + 2 * len(keys) : 2], args[2 + 2 * len(keys) :])
 
@@ -202,8 +204,6 @@ class Model:
         return self._decide(states, args[1], args[2 : 2 + 2 * len(keys) : 2], args[2 + 2 * len(keys) :])
 
     def _admit(self, keys: Sequence[bytes], args: Args) -> list[int]:
-        if len(args) == 6 and args[2] == b"s" and not args[1] and (reply := self._take(keys[0], *args[3:])):
-            return reply
         states = [_KINDS[args[2 + 3 * k]](self, key, int(args[4 + 3 * k])) for k, key in enumerate(keys)]
         return self._decide(states, args[1], args[3 : 3 + 3 * len(keys) : 3], args[2 + 3 * len(keys) :])
 
@@ -253,11 +253,11 @@ class Model:
     # What becomes of permits held
 
     def _release(self, keys: Sequence[bytes], args: Args) -> list[int]:
+        if len(keys) == 1 and len(args) == 2:
+            return self._give(keys[0], args[1])
         return self._end(keys, [b"s"] * len(keys), args[1:])
 
     def _finish(self, keys: Sequence[bytes], args: Args) -> list[int]:
-        if len(args) == 3 and len(keys) == 1 and args[1] == b"s":
-            return self._give(keys[0], args[2])
         return self._end(keys, args[1 : 1 + len(keys)], args[1 + len(keys) :])
 
     def _give(self, key: bytes, id: bytes) -> list[int]:

@@ -23,7 +23,7 @@ def build(layout: Path) -> dict[str, str]:
         parts[path.stem] = whole.rstrip() + "\n"
         for section in sections:
             name, _, text = section.partition("\n")
-            parts[f"{path.stem} {name}"] = text.rstrip() + "\n"
+            parts[f"{path.stem} {name}"] = text.rstrip() + "\n" if text.strip() else ""
 
     def fill(text: str, script: str) -> str:
         def part(line: re.Match[str]) -> str:

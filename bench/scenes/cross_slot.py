@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from bench import bare
 from bench.clients import NAMES, Execute
 from bench.rounds import Step
 from bench.scene import CLIENTS, MUCH, Contestants, Run, Scene, Where, ids
@@ -42,8 +43,8 @@ def bare_apart(execute: Execute) -> Step:
 
     async def step() -> None:
         id = next(fresh)
-        await asyncio.gather(*(execute("EVALSHA", ADMIT.sha, b"1", key, b"", b"", *RULE, id) for key in KEYS_APART))
-        await asyncio.gather(*(execute("EVALSHA", FINISH.sha, b"1", key, b"", b"s", id) for key in KEYS_APART))
+        await asyncio.gather(*(execute(*bare.take(key, id)) for key in KEYS_APART))
+        await asyncio.gather(*(execute(*bare.give(key, id)) for key in KEYS_APART))
 
     return step
 

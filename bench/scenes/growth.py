@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import redis
 
+from bench import bare
+from bench.bare import Words
 from bench.beside import Worker
 from bench.clients import PATIENCE
 from bench.places import Place
@@ -25,11 +27,10 @@ def measure(place: Place, _: Worker | None, rounds: int) -> dict[str, dict[str, 
         for size in LIVE:
             fill(client, _gauge(size), size)
         spent = partial(_spent, place, client)
-        windows = [f"{{few}}:w:{n}" for n in range(max(LIMITS))]
         what: dict[str, dict[int, Callable[[], float]]] = {
-            "live slots in the gauge": {size: partial(spent, [_gauge(size)], 1) for size in LIVE},
-            "windows in the call": {count: partial(spent, windows[:count], 1) for count in LIMITS},
-            "permits in the call": {batch: partial(spent, ["{batch}:s"], batch) for batch in BATCHES},
+            "live slots in the gauge": {size: partial(spent, _held(_gauge(size), 1)) for size in LIVE},
+            "windows in the call": {count: partial(spent, _charged(count)) for count in LIMITS},
+            "permits in the call": {batch: partial(spent, _held(b"{batch}:s", batch)) for batch in BATCHES},
         }
         found: dict[str, dict[str, Curve]] = {
             grows: {"pyslot": {str(size): [] for size in sizes}} for grows, sizes in what.items()
@@ -41,31 +42,39 @@ def measure(place: Place, _: Worker | None, rounds: int) -> dict[str, dict[str, 
     return found
 
 
-def fill(client: Any, key: str, size: int, there: int = 0) -> None:  # noqa: ANN401  # a client
+def fill(client: Any, key: bytes, size: int, there: int = 0) -> None:  # noqa: ANN401  # a client
     """Let `size` slots live in a gauge where `there` live already."""
     for first in range(there, size, 1_000):
         ids = [b"abcdefghijkl%x" % n for n in range(first, min(size, first + 1_000))]
-        client.execute_command("EVALSHA", ADMIT.sha, 1, key, "", "", "s", MUCH, 3_600_000, *ids)
+        client.execute_command(*bare.take(key, *ids, lease=b"3600000"))
 
 
-def _gauge(size: int) -> str:
-    return f"{{live{size}}}:s"
+def _gauge(size: int) -> bytes:
+    return b"{live%d}:s" % size
 
 
-def _spent(place: Place, client: Any, keys: list[str], batch: int) -> float:  # noqa: ANN401  # a client
-    """Microseconds of the server for each pair of admit and finish, by its own count."""
-    gauge = keys[0].endswith(":s")
-    rules = ["s" if gauge else "w", MUCH, 60_000] * len(keys)
-    spans = ["s" if gauge else 60_000] * len(keys)
-    costs, reals = ([], []) if gauge else ([5] * len(keys), [3] * len(keys))
+def _held(key: bytes, batch: int) -> list[Words]:
+    """Slots taken and given back, so many in a call."""
+    batches = [[b"zyxwvutsrqpo%x" % n for n in range(first, first + batch)] for first in range(0, PAIRS, batch)]
+    return [words for ids in batches for words in (bare.take(key, *ids), bare.give(key, *ids))]
+
+
+def _charged(count: int) -> list[Words]:
+    """Charged to so many windows, and settled."""
+    keys, rule = [b"{few}:w:%d" % n for n in range(count)], (b"w", b"%d" % MUCH, b"60000")
+    head, found = (b"%d" % count, *keys, b""), list[Words]()
+    for id in (b"zyxwvutsrqpo%x" % n for n in range(PAIRS)):
+        found.append(("EVALSHA", ADMIT.sha, *head, b"", *rule * count, id, *(b"5",) * count))
+        found.append(("EVALSHA", FINISH.sha, *head, *(b"60000",) * count, id, *(b"3",) * count))
+    return found
+
+
+def _spent(place: Place, client: Any, commands: Sequence[Words]) -> float:  # noqa: ANN401  # a client
+    """Microseconds of the server for each pair of calls, by its own count."""
     place.masters[0].command("CONFIG", "RESETSTAT")
     pipeline = client.pipeline(transaction=False)
-    for first in range(0, PAIRS, batch):
-        ids = [f"zyxwvutsrqpo{n:x}" for n in range(first, first + batch)]
-        admits = [figure for id in ids for figure in (id, *costs)]
-        ends = [figure for id in ids for figure in (id, *reals)]
-        pipeline.execute_command("EVALSHA", ADMIT.sha, len(keys), *keys, "", "", *rules, *admits)
-        pipeline.execute_command("EVALSHA", FINISH.sha, len(keys), *keys, "", *spans, *ends)
+    for words in commands:
+        pipeline.execute_command(*words)
     pipeline.execute()
     return float(client.info("commandstats")["cmdstat_evalsha"]["usec"]) / PAIRS
 

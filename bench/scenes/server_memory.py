@@ -22,7 +22,7 @@ def measure(place: Place, litellm: Worker | None, _: int) -> dict[str, dict[str,
     """One round: the same commands always take the same memory."""
     with redis.Redis(port=place.masters[0].port, socket_timeout=PATIENCE) as client:
         found = {
-            "pyslot": _grown(client, "{memory}:s", LIVE, lambda first, size: fill(client, "{memory}:s", size, first))
+            "pyslot": _grown(client, "{memory}:s", LIVE, lambda first, size: fill(client, b"{memory}:s", size, first))
         }
         if litellm:
             acquire = client.script_load(litellm.ask(what="scripts")["acquire"])

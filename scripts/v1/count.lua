@@ -5,10 +5,7 @@
 -- Reply for each key the number of its slots in use
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
-local HOUR, MINUTE = 3600000, 60000
--- What is known of a key is a list with these places: it takes a third of the memory of one with names.
-local SPAN, USED, RESET, HELD, NEW, LIMIT, COLUMN, LIVE, LAPSED, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local CHANGED, GONE = 8, 9
+local HOUR = 3600000
 local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = ARGV[1] ~= '' and tonumber(ARGV[1]), HOUR
 if not now then

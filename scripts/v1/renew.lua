@@ -5,10 +5,7 @@
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
-local HOUR, MINUTE = 3600000, 60000
--- What is known of a key is a list with these places: it takes a third of the memory of one with names.
-local SPAN, USED, RESET, HELD, NEW, LIMIT, COLUMN, LIVE, LAPSED, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local CHANGED, GONE = 8, 9
+local HOUR = 3600000
 local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = ARGV[1] ~= '' and tonumber(ARGV[1]), HOUR
 if not now then
@@ -16,6 +13,8 @@ if not now then
   now, spare = time[1] * 1000 + time[2] / 1000, 0
   now = now - now % 1
 end
+-- What is known of a key is a list with these places: it takes a third of the memory of one with names.
+local HELD, GONE = 1, 2
 local first, stride = 2 + keys, 1
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
 local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
@@ -29,8 +28,10 @@ if stride > 1 then
   ids, skip = {ARGV[first]}, 0
   for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
+-- What is known of key k is in states[k]; of a single key it is in `state` itself, and stays there.
+local state, states = nil, keys > 1 and {}
 -- Of several permits same[p] is the first with the id of permit p: what is known of an id is kept in its place. One
--- permit by itself needs no tables of what is known: to make one costs about as much as a command does.
+-- permit by itself needs no tables of what is known, nor does one key: to make one costs about as much as a command.
 local same = false
 if permits > 1 then
   local seen = {}
@@ -41,56 +42,57 @@ if permits > 1 then
     same[p] = seen[id]
   end
 end
-local states = {false}
 for k = 1, keys do
-  local key, state = KEYS[k]
+  local key = KEYS[k]
   -- What the end of a permit must know. A slot whose lease has ended is no longer held, but still to be removed.
   local held, gone = false, false
   if same then
     held = call('ZMSCORE', key, unpack(ids, skip + 1))
     for p = 1, permits do
       if held[p] then
-        local ends = tonumber(held[p])
+        local ends = held[p] + 0
         held[p], gone = ends > now and ends, true
       end
     end
   else
-    local ends = tonumber(call('ZMSCORE', key, ids[skip + 1])[1] or nil)
-    if ends then held, gone = ends > now and ends, true end
+    local score = call('ZSCORE', key, ids[skip + 1])
+    if score then
+      local ends = score + 0
+      held, gone = ends > now and ends, true
+    end
   end
-  state = {0, 0, 0, held, false, 0, false, false, gone}
-  state[SPAN], state[NEW], state.ttl = tonumber(ARGV[1 + k]), {}, call('PTTL', key)
-  states[k] = state
+  state = {held, gone, span = ARGV[1 + k] + 0, ttl = call('PTTL', key), new = {}}
+  if states then states[k] = state end
 end
 -- What becomes of permits already held: for each key that holds one, permit by permit, the script's own part `act`.
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
-local reply, at = {0, 0}, 1
+local figures, reply, at = first, {0, 0}, 1
 for p = 1, permits do
-  local who, figures, all = same and same[p] or 1, first + (p - 1) * stride, 0
+  local who, all = same and same[p], 0
   reply[at] = 0
   for k = 1, keys do
-    local state = states[k]
+    if states then state = states[k] end
     local held = state[HELD]
     if held and same then held = held[who] end
     if held then
       reply[at + k] = 1
       all = all + 1
-      local new = state[NEW]
-      new[#new + 1] = math.max(held, now + state[SPAN])
+      local new = state.new
+      new[#new + 1] = math.max(held, now + state.span)
       new[#new + 1] = ids[skip + p]
     else
       reply[at + k] = 0
     end
   end
   if all > 0 then reply[at] = all == keys and 2 or 1 end
-  at = at + 1 + keys
+  at, figures = at + 1 + keys, figures + stride
 end
 for k = 1, keys do
-  local state = states[k]
-  if state[NEW][1] then
+  if states then state = states[k] end
+  if state.new[1] then
     -- PEXPIRE first: the server allows it when out of memory, and then the ZADD that follows.
-    call('PEXPIRE', KEYS[k], math.max(state.ttl, state[SPAN] + 2 * HOUR + spare))
-    call('ZADD', KEYS[k], unpack(state[NEW]))
+    call('PEXPIRE', KEYS[k], math.max(state.ttl, state.span + 2 * HOUR + spare))
+    call('ZADD', KEYS[k], unpack(state.new))
   end
 end
 return reply

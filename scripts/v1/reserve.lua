@@ -8,10 +8,7 @@
 --       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), units used, ms until it rolls, 0
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
-local HOUR, MINUTE = 3600000, 60000
--- What is known of a key is a list with these places: it takes a third of the memory of one with names.
-local SPAN, USED, RESET, HELD, NEW, LIMIT, COLUMN, LIVE, LAPSED, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local CHANGED, GONE = 8, 9
+local HOUR = 3600000
 local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = ARGV[1] ~= '' and tonumber(ARGV[1]), HOUR
 if not now then
@@ -19,6 +16,9 @@ if not now then
   now, spare = time[1] * 1000 + time[2] / 1000, 0
   now = now - now % 1
 end
+-- What is known of a key is a list with these places: it takes a third of the memory of one with names.
+local HELD, SPAN, USED, RESET, LIMIT, NEW = 1, 2, 3, 4, 5, 6
+local LIVE, COLUMN, MINUTE = 7, 9, 60000
 local first, stride = 3 + 2 * keys, 1 + keys
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
 local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
@@ -32,8 +32,10 @@ if stride > 1 then
   ids, skip = {ARGV[first]}, 0
   for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
+-- What is known of key k is in states[k]; of a single key it is in `state` itself, and stays there.
+local state, states = nil, keys > 1 and {}
 -- Of several permits same[p] is the first with the id of permit p: what is known of an id is kept in its place. One
--- permit by itself needs no tables of what is known: to make one costs about as much as a command does.
+-- permit by itself needs no tables of what is known, nor does one key: to make one costs about as much as a command.
 local same = false
 if permits > 1 then
   local seen = {}
@@ -51,9 +53,14 @@ if stride > 1 then
   for p = 2, permits do fields[p] = ':' .. ids[p] end
   fields[permits + 1], fields[permits + 2] = 's', 'n'
 end
-local states = {false}
 for k = 1, keys do
-  local key, text, span, column, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k]), k
+  local key, text, span, column = KEYS[k], ARGV[1 + 2 * k], ARGV[2 + 2 * k] + 0, k
+  local most, observed = tonumber(text), false
+  if not most then
+    observed = string.sub(text, 1, 1) == '~'
+    if observed then text = string.sub(text, 2) end
+    most = text == '-' and math.huge or text + 0
+  end
   -- What admission must know, read before anything is written. A start in the future (the clock was set back)
   -- counts as now.
   -- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
@@ -69,32 +76,26 @@ for k = 1, keys do
   else
     stale = start or call('EXISTS', key) == 1
   end
-  state = {span, used, reset, held, false, 0, column, live}
+  state = {held, span, used, reset, most, false, live, false, column}
   if moved then state.moved = true end
   if stale then state.stale = true end
-  local most = tonumber(text)
-  if not most then
-    state.observed = string.sub(text, 1, 1) == '~'
-    if state.observed then text = string.sub(text, 2) end
-    most = text == '-' and math.huge or tonumber(text)
-  end
-  state[LIMIT] = most
-  states[k] = state
+  if observed then state.observed = true end
+  if states then states[k] = state end
 end
--- Nothing has been written yet. `states` holds one state per key, in order; ARGV holds the permits' costs at the
+-- Nothing has been written yet. ARGV holds the permits' costs at the
 -- windows' columns.
-local TAKES, FULL, NEVER, OBSERVED, HELD = 0, 1, 2, 3, 4
-local mode, BEYOND = ARGV[2], 9007199254740992 -- 2^53: from here on numbers are no longer exact
-local reply, at = {0, 0, 0, 0, 0}, 1
+local TAKES, FULL, NEVER, OBSERVED, BEFORE = 0, 1, 2, 3, 4
+local mode, costs, reply, at = ARGV[2], first, {0, 0, 0, 0, 0}, 1
 for p = 1, permits do
-  local who, costs, status, record = same and same[p] or 1, first + (p - 1) * stride, 2, at
+  local who, status, record = same and same[p], 2, at
   reply[at] = 0
   for k = 1, keys do
-    local state, verdict, cost = states[k], HELD, 1
+    if states then state = states[k] end
+    local verdict, cost = BEFORE, 1
     local held = state[HELD]
     if held and same then held = held[who] end
     if not held then
-      if state[COLUMN] then cost = tonumber(ARGV[costs + state[COLUMN]]) end
+      cost = ARGV[costs + k] + 0
       if state[USED] + cost <= state[LIMIT] then
         verdict = TAKES
       elseif state.observed or mode == 'rejoin' then
@@ -110,85 +111,56 @@ for p = 1, permits do
   end
   reply[at], record = status, at
   for k = 1, keys do
-    local state = states[k]
+    if states then state = states[k] end
     local used, reset = state[USED], state[RESET]
-    if status == 1 and reply[record + 1] ~= HELD then
+    if status == 1 and reply[record + 1] ~= BEFORE then
       local cost = reply[record + 2]
       used = used + cost
-      if used > BEYOND then used = BEYOND end
       if state[SPAN] < reset or reset == 0 then reset = state[SPAN] end
-      state[USED], state[RESET] = used, reset
       if p < permits then
         if not state[HELD] then state[HELD] = {} end
         state[HELD][who] = true
       end
-      if state[COLUMN] then
-        local new = state[NEW]
-        if not same then
-          state[NEW] = cost
-        elseif new then
-          local n = #new
-          new[n + 1], new[n + 2] = fields[p], cost
-        else
-          state[NEW] = {fields[p], cost}
-        end
+      if used > BEYOND then used = BEYOND end
+      local new = state[NEW]
+      if not same then
+        state[NEW] = cost
+      elseif new then
+        local n = #new
+        new[n + 1], new[n + 2] = fields[p], cost
       else
-        local new = state[NEW]
-        if not same then
-          state[NEW] = true
-        elseif new then
-          local n = #new
-          new[n + 1], new[n + 2] = now + state[SPAN], ids[skip + p]
-        else
-          state[NEW] = {now + state[SPAN], ids[skip + p]}
-        end
-        if state.ended and state.ended[who] then state[LAPSED] = state[LAPSED] - 1 end
+        state[NEW] = {fields[p], cost}
       end
+      state[USED], state[RESET] = used, reset
     end
     reply[record + 2], reply[record + 3] = used, reset
     record = record + 4
   end
-  at = record + 1
+  at, costs = record + 1, costs + stride
 end
 if mode ~= 'dry' then
   for k = 1, keys do
-    local state = states[k]
-    if state[COLUMN] then
-      local key, new = KEYS[k], state[NEW]
-      if state[LIVE] then
-        if state.moved then call('HSET', key, 's', now) end
-        if new and same then
-          call('HSET', key, 'n', state[USED], unpack(new))
-        elseif new then
-          call('HSET', key, 'n', state[USED], fields[1], new)
-        end
+    if states then state = states[k] end
+    local key, new = KEYS[k], state[NEW]
+    if state[LIVE] then
+      if state.moved then call('HSET', key, 's', now) end
+      if new and same then
+        call('HSET', key, 'n', state[USED], unpack(new))
       elseif new then
-        if state.stale then
-          -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
-          call('HSET', key, 's', now)
-          call('UNLINK', key)
-        end
-        if not same then new = {fields[1], new} end
+        call('HSET', key, 'n', state[USED], fields[1], new)
+      end
+    elseif new then
+      if state.stale then
+        -- HSET first: the server refuses it when out of memory, and would no longer once UNLINK had written.
+        call('HSET', key, 's', now)
+        call('UNLINK', key)
+      end
+      if same then
         call('HSET', key, 's', now, 'n', state[USED], unpack(new))
-        call('PEXPIRE', key, state[SPAN] + MINUTE + spare)
+      else
+        call('HSET', key, 's', now, 'n', state[USED], fields[1], new)
       end
-    else
-      -- Adds before it prunes: out of memory must strike before anything has changed. Says how many leases it found
-      -- that had ended unreleased and dropped; a thousand at most, the next call drops the next.
-      if state[NEW] then
-        local key, ends = KEYS[k], now + state[SPAN]
-        if same then call('ZADD', key, unpack(state[NEW])) else call('ZADD', key, ends, ids[skip + 1]) end
-        if state[LAPSED] > 0 then
-          reply[4 * k + 1] = math.min(state[LAPSED], 1000)
-          call('ZREMRANGEBYRANK', key, 0, reply[4 * k + 1] - 1)
-        end
-        -- The key must outlive the slot by an hour. Every slot sees to it that the key outlives the hour in which its
-        -- lease ends by an hour: where there is one whose lease ends in the same hour, nothing is left to be done.
-        local hour = ends - ends % HOUR
-        if state[FIRST] ~= hour and (not state[FIRST] or call('PTTL', key) < hour + 2 * HOUR - now + spare) then
-          call('PEXPIRE', key, state[SPAN] + 2 * HOUR + spare)
-        end
-      end
+      call('PEXPIRE', key, state[SPAN] + MINUTE + spare)
     end
   end
 end

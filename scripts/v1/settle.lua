@@ -6,10 +6,7 @@
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0
 -- Time is the server's, in whole milliseconds. A caller may drive it (ARGV[1]): then keys get an hour more to live,
 -- for the server goes on expiring them by its own clock.
-local HOUR, MINUTE = 3600000, 60000
--- What is known of a key is a list with these places: it takes a third of the memory of one with names.
-local SPAN, USED, RESET, HELD, NEW, LIMIT, COLUMN, LIVE, LAPSED, FIRST = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-local CHANGED, GONE = 8, 9
+local HOUR = 3600000
 local KEYS, ARGV, call, keys = KEYS, ARGV, redis.call, #KEYS
 local now, spare = ARGV[1] ~= '' and tonumber(ARGV[1]), HOUR
 if not now then
@@ -17,6 +14,9 @@ if not now then
   now, spare = time[1] * 1000 + time[2] / 1000, 0
   now = now - now % 1
 end
+-- What is known of a key is a list with these places: it takes a third of the memory of one with names.
+local HELD, GONE = 1, 2
+local COLUMN, USED, CHANGED, NEW = 3, 4, 5, 6
 local first, stride = 2 + keys, 1 + keys
 -- The permits: from `first` on, every `stride` arguments are an id and its figures.
 local permits, ids, skip = (#ARGV - first + 1) / stride, ARGV, first - 1
@@ -30,8 +30,10 @@ if stride > 1 then
   ids, skip = {ARGV[first]}, 0
   for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
+-- What is known of key k is in states[k]; of a single key it is in `state` itself, and stays there.
+local state, states = nil, keys > 1 and {}
 -- Of several permits same[p] is the first with the id of permit p: what is known of an id is kept in its place. One
--- permit by itself needs no tables of what is known: to make one costs about as much as a command does.
+-- permit by itself needs no tables of what is known, nor does one key: to make one costs about as much as a command.
 local same = false
 if permits > 1 then
   local seen = {}
@@ -49,39 +51,38 @@ if stride > 1 then
   for p = 2, permits do fields[p] = ':' .. ids[p] end
   fields[permits + 1], fields[permits + 2] = 's', 'n'
 end
-local states = {false}
 for k = 1, keys do
-  local key, span, column, state = KEYS[k], tonumber(ARGV[1 + k]), k
+  local key, span, column = KEYS[k], ARGV[1 + k] + 0, k
   -- A window lives from its first charge until its span has passed. What it holds begins with the permits' charges.
   local held = call('HMGET', key, unpack(fields))
   local start, used = tonumber(held[permits + 1]), held[permits + 2]
   local live = start and now < start + span
   if not live then held = false elseif not same then held = held[1] end
-  state = {span, used, 0, held, false, 0, column, false, false}
-  states[k] = state
+  state = {held, false, column, used, false, false}
+  if states then states[k] = state end
 end
 -- What becomes of permits already held: for each key that holds one, permit by permit, the script's own part `act`.
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0.
-local reply, at = {0, 0}, 1
+local figures, reply, at = first, {0, 0}, 1
 for p = 1, permits do
-  local who, figures, all = same and same[p] or 1, first + (p - 1) * stride, 0
+  local who, all = same and same[p], 0
   reply[at] = 0
   for k = 1, keys do
-    local state = states[k]
+    if states then state = states[k] end
     local held = state[HELD]
     if held and same then held = held[who] end
     if held then
       reply[at + k] = 1
       all = all + 1
-      local units = tonumber(ARGV[figures + state[COLUMN]])
+      local text = ARGV[figures + state[COLUMN]]
+      local units = text ~= '-' and text + 0
       if units and units ~= tonumber(held) then
         -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-        local charged = tonumber(held) or 0
-        if units ~= charged then
-          local used = tonumber(state[USED]) or 0
-          if used < BEYOND then
-            state[USED], state[CHANGED] = math.max(0, math.min(used - charged + units, BEYOND)), true
-          end
+        local charged, used = tonumber(held) or 0, tonumber(state[USED]) or 0
+        if units ~= charged and used < BEYOND then
+          used = used - charged + units
+          if used < 0 then used = 0 elseif used > BEYOND then used = BEYOND end
+          state[USED], state[CHANGED] = used, true
         end
         if not state[GONE] then state[GONE], state[NEW] = {}, {} end
         local n = #state[GONE]
@@ -93,10 +94,10 @@ for p = 1, permits do
     end
   end
   if all > 0 then reply[at] = all == keys and 2 or 1 end
-  at = at + 1 + keys
+  at, figures = at + 1 + keys, figures + stride
 end
 for k = 1, keys do
-  local state = states[k]
+  if states then state = states[k] end
   if state[GONE] then
     -- HDEL first: the server allows it when out of memory, and then the HSET that follows.
     call('HDEL', KEYS[k], unpack(state[GONE]))

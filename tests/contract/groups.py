@@ -10,6 +10,7 @@ from pyslot import LimitExceeded, Slots, StoreError, StoreUnavailable, Window
 from pyslot.keys import hash_slot
 from pyslot.loader import Call
 from tests.contract.places import ASYNC, Place
+from tests.contract.wire import step
 
 A, B, C = sorted(("team:a", "team:b", "team:c"), key=lambda name: hash_slot(name.encode()))
 """In the order of their hash slots."""
@@ -33,7 +34,7 @@ def subjects(calls: list[Call]) -> list[str]:
 
 def sent(calls: list[Call]) -> list[str]:
     return [
-        f"{'look' if call.head[1:2] == (b'dry',) else call.script.name} {tag}"
+        f"{'look' if call.head[1:2] == (b'dry',) else step(call)} {tag}"
         for call, tag in zip(calls, subjects(calls), strict=True)
     ]
 

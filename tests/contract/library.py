@@ -21,6 +21,7 @@ from pyslot import (
 )
 from tests.contract.facade import Facade, got
 from tests.contract.places import ASYNC, Place
+from tests.contract.wire import step
 
 SLOTS = Slots("key:sk-1", 2)
 RPM = Window("key:sk-1", "requests", 3)
@@ -30,7 +31,7 @@ NOTHING = Outcome(released=False, settled=False, late=True)
 
 
 def sent(place: Place) -> list[str]:
-    return [call.script.name for call in place.calls]
+    return [step(call) for call in place.calls]
 
 
 class Library:

@@ -15,6 +15,7 @@ from pyslot.adapters.base import AsyncStore
 from pyslot.loader import Call
 from tests.contract.backings import AnyStore, Backing, Kept, Memory, Served
 from tests.contract.facade import Facade
+from tests.contract.wire import step
 
 GetNodes = Callable[[str], Any]
 START = 1_700_000_000_000
@@ -92,14 +93,14 @@ class Tap:
     def fail(
         self, script: str = "", tag: str = "", *, times: int = 1, error: BaseException | None, lost: bool = False
     ) -> None:
-        """Let the next calls of a script, over keys of a hash tag, fail."""
+        """Let the next calls of a step (`wire.step`), over keys of a hash tag, fail."""
         self.faults.append(Fault(script, tag.encode(), times, error, lost))
 
     def _take(self, call: Call) -> tuple[Call, Fault | None]:
         self.calls.append(call)
         met = None
         for fault in self.faults:
-            if fault.left and fault.script in ("", call.script.name) and fault.tag in call.keys[0]:
+            if fault.left and fault.script in ("", step(call)) and fault.tag in call.keys[0]:
                 fault.left -= 1
                 met = fault
                 break

@@ -294,4 +294,5 @@ def _without_dropped(make: Callable[..., Call], reply: list[int]) -> list[int]:
 
 
 def _since(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    return {name: n - before.get(name, 0) for name, n in after.items() if n > before.get(name, 0)}
+    ran = {name: n - before.get(name, 0) for name, n in after.items() if n > before.get(name, 0)}
+    return {name.replace("zscore", "zmscore"): n for name, n in ran.items()}  # the same of one and of many

@@ -117,4 +117,4 @@ def test_a_store_of_ones_own_serves_as_well() -> None:
     store = Yes()
     with Limiter(store) as limiter:
         assert limiter.try_acquire(pyslot.Slots("a", 1))
-    assert [call.script.name for call in store.calls][:1] == ["admit"]
+    assert [call.script.name for call in store.calls][:1] == ["acquire"]

@@ -39,6 +39,11 @@ Permit: TypeAlias = str | Sequence[object]
 """An id, or an id followed by its figures."""
 
 
+def step(call: Call) -> str:
+    """What a call is for: for a single gauge `acquire` and `release` do what `admit` and `finish` do."""
+    return {"acquire": "admit", "release": "finish"}.get(call.script.name, call.script.name)
+
+
 def _words(*items: object) -> tuple[bytes, ...]:
     return tuple(str(item).encode() for item in items)
 

@@ -13,6 +13,7 @@ from typing import Any
 from pyslot.adapters.memory import MemoryStore
 from pyslot.loader import Call
 from pyslot.model import Model
+from tests.contract.wire import step
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +60,7 @@ class Tapped(MemoryStore):
         return reply
 
     def names(self) -> list[str]:
-        return [call.script.name for call in self.calls]
+        return [step(call) for call in self.calls]
 
 
 class AsyncTapped:

@@ -21,7 +21,7 @@ TLS = Path(__file__).parent / "tls"
 SLOTS, TOKENS = Slots("key:a", 2, lease=0.6), Window("key:a", "tokens", 100)
 MINIMAL = [
     *("resetchannels", "-@all", "+eval", "+evalsha", "+time", "+type", "+exists", "+pttl", "+pexpire", "+unlink"),
-    *("+zadd", "+zcard", "+zcount", "+zmscore", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyrank"),
+    *("+zadd", "+zcard", "+zcount", "+zmscore", "+zscore", "+zrange", "+zrangebyscore", "+zrem", "+zremrangebyrank"),
     *("+hset", "+hmget", "+hdel"),
 ]
 """What docs/operations.md says a user needs; a test there compares."""
@@ -67,7 +67,7 @@ def test_the_minimal_user_can_do_all_there_is(private_server: PrivateServer, nam
             limiter.charge(TOKENS.cost(1))
             limiter.peek(SLOTS, TOKENS)
             limiter.count(SLOTS)
-            assert limiter._store.run(calls.renew(SLOTS.wire(Naming()), 600, [permit.wire_id]))[0] == 2
+            assert limiter._store.run(calls.renew(SLOTS.wire(Naming()), 600, [permit.wire_id, b"other"]))[0] == 2
             permit.settle(TOKENS.cost(3))
             permit.finish()
             limiter.reset(SLOTS, TOKENS)
@@ -103,7 +103,7 @@ def _use_everything(limiter: Limiter, server: Server) -> None:
     for slots in (SLOTS, short):
         permit = limiter.try_acquire(slots, TOKENS.cost(5), brief.cost(1)).require()
         limiter.try_acquire(slots).require().finish()
-        limiter._store.run(calls.renew(slots.wire(Naming()), 1, [permit.wire_id]))
+        limiter._store.run(calls.renew(slots.wire(Naming()), 1, [permit.wire_id, b"other"]))
         limiter.peek(slots, TOKENS)
         limiter.count(slots)
         while limiter.count(short):

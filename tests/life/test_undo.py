@@ -14,6 +14,7 @@ from pyslot import cleanup as cleanup_module
 from pyslot.adapters.memory import MemoryStore
 from pyslot.loader import Call
 from tests.conftest import GetServer, PrivateServer
+from tests.contract.wire import step
 from tests.life.helpers import AsyncTapped, Tapped, until
 from tests.servers.proxy import Do, Proxy
 
@@ -22,7 +23,7 @@ TOKENS = Window("key:a", "tokens", 100)
 
 
 class Lossy(Tapped):
-    """Loses the answers of the next so many calls of a script."""
+    """Loses the answers of the next so many calls of a step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,8 +31,8 @@ class Lossy(Tapped):
 
     def run(self, call: Call) -> list[int]:
         reply = super().run(call)
-        if self.loses.get(call.script.name):
-            self.loses[call.script.name] -= 1
+        if self.loses.get(step(call)):
+            self.loses[step(call)] -= 1
             raise StoreUnavailable("lost by the test")
         return reply
 
@@ -59,7 +60,7 @@ def test_an_undo_that_overtook_its_call_is_made_good_by_the_repetition() -> None
     with open_limiter(store) as limiter:
         limiter._flows.upkeep.backlog._again_after = 0.2
         held: list[Call] = []
-        store.before = lambda call: held.append(call) if call.script.name == "admit" else None
+        store.before = lambda call: held.append(call) if step(call) == "admit" else None
         store.loses["admit"] = 1
         with pytest.raises(StoreUnavailable):
             limiter.try_acquire(SLOTS)
@@ -143,7 +144,7 @@ def test_what_the_server_declines_is_not_sent_again() -> None:
         permit = limiter.try_acquire(SLOTS).require()
 
         def decline(call: Call) -> None:
-            if call.script.name == "finish":
+            if step(call) == "finish":
                 raise StoreError("NOPERM, says the test")
 
         store.before = decline
@@ -208,7 +209,7 @@ def test_trouble_at_the_end_masks_neither_an_exception_nor_a_result(trouble: Exc
     store = Lossy()
 
     def fail(call: Call) -> None:
-        if call.script.name == "finish":
+        if step(call) == "finish":
             raise trouble
 
     with open_limiter(store) as limiter:
@@ -228,7 +229,7 @@ async def test_trouble_at_the_end_of_an_asynchronous_block_masks_nothing() -> No
     tapped = AsyncTapped()
 
     def fail(call: Call) -> None:
-        if call.script.name == "finish":
+        if step(call) == "finish":
             raise TypeError("a bug")
 
     tapped.store.before = fail
@@ -281,7 +282,7 @@ async def test_a_grant_that_a_time_out_lost_is_undone() -> None:
     tapped = AsyncTapped()
     async with AsyncLimiter(tapped) as limiter:
         for moment in (0.0, 0.001, 0.002, 0.005):
-            tapped.wait = lambda call, m=moment: asyncio.sleep(m) if call.script.name == "admit" else None
+            tapped.wait = lambda call, m=moment: asyncio.sleep(m) if step(call) == "admit" else None
             for limit in (0.0, 0.001, 0.002, 0.005):
                 try:
                     decision = await asyncio.wait_for(limiter.try_acquire(SLOTS), limit)
@@ -296,7 +297,7 @@ async def test_a_grant_that_a_time_out_lost_is_undone() -> None:
 
 async def test_a_cancelled_block_ends_in_the_background_without_waiting() -> None:
     tapped = AsyncTapped()
-    tapped.wait = lambda call: asyncio.sleep(0.3) if call.script.name == "finish" else None
+    tapped.wait = lambda call: asyncio.sleep(0.3) if step(call) == "finish" else None
     async with AsyncLimiter(tapped) as limiter:
 
         async def work() -> None:

@@ -6,13 +6,22 @@
 --       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), slots in use, ms until the first
 --       lease ends, leases found ended unreleased and dropped
 --@ clock
+--@ decide places
+--@ slots places
 local first, stride = 3 + 2 * keys, 1
 --@ permits
-local states = {false}
 for k = 1, keys do
-  local key, text, span, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k])
-  --@ slots open
+  local key, text, span = KEYS[k], ARGV[1 + 2 * k], ARGV[2 + 2 * k] + 0
   --@ decide limit
-  states[k] = state
+  --@ slots open
+  --@ decide known
 end
 --@ decide all
+
+--# cost
+
+--# take
+--@ slots take
+
+--# write
+--@ slots write

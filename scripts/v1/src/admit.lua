@@ -7,26 +7,46 @@
 --       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), slots or units in use, ms until
 --       the first lease ends or the window rolls, leases found ended unreleased and dropped
 --@ clock
+--@ decide places
+--@ slots places
+--@ window places
 local first, stride = 3 + 3 * keys, 1
 for k = 1, keys do
   if ARGV[3 * k] == 'w' then stride = stride + 1 end
 end
 --@ permits
 --@ window fields
-local states, column, length, span = {false}, 0
+local column, length, span = 0
 for k = 1, keys do
-  local key, text, state = KEYS[k], ARGV[1 + 3 * k]
+  local key, text = KEYS[k], ARGV[1 + 3 * k]
   if ARGV[2 + 3 * k] ~= length then -- mostly they are the same, and to read a number is not cheap
     length = ARGV[2 + 3 * k]
-    span = tonumber(length)
+    span = length + 0
   end
+  --@ decide limit
   if ARGV[3 * k] == 'w' then
     column = column + 1
     --@ window open
   else
     --@ slots open
   end
-  --@ decide limit
-  states[k] = state
+  --@ decide known
 end
 --@ decide all
+
+--# cost
+if state[COLUMN] then cost = ARGV[costs + state[COLUMN]] + 0 end
+
+--# take
+if state[COLUMN] then
+  --@ window take
+else
+  --@ slots take
+end
+
+--# write
+if state[COLUMN] then
+  --@ window write
+else
+  --@ slots write
+end

@@ -1,29 +1,36 @@
 -- Admission: each permit in turn gets all of its limits or none.
 
+--# places
+-- What is known of a key is a list with these places: it takes a third of the memory of one with names.
+local HELD, SPAN, USED, RESET, LIMIT, NEW = 1, 2, 3, 4, 5, 6
+
 --# limit
-local most = tonumber(text)
+local most, observed = tonumber(text), false
 if not most then
-  state.observed = string.sub(text, 1, 1) == '~'
-  if state.observed then text = string.sub(text, 2) end
-  most = text == '-' and math.huge or tonumber(text)
+  observed = string.sub(text, 1, 1) == '~'
+  if observed then text = string.sub(text, 2) end
+  most = text == '-' and math.huge or text + 0
 end
-state[LIMIT] = most
+
+--# known
+if observed then state.observed = true end
+if states then states[k] = state end
 
 --# all
--- Nothing has been written yet. `states` holds one state per key, in order; ARGV holds the permits' costs at the
+-- Nothing has been written yet. ARGV holds the permits' costs at the
 -- windows' columns.
-local TAKES, FULL, NEVER, OBSERVED, HELD = 0, 1, 2, 3, 4
-local mode, BEYOND = ARGV[2], 9007199254740992 -- 2^53: from here on numbers are no longer exact
-local reply, at = {0, 0, 0, 0, 0}, 1
+local TAKES, FULL, NEVER, OBSERVED, BEFORE = 0, 1, 2, 3, 4
+local mode, costs, reply, at = ARGV[2], first, {0, 0, 0, 0, 0}, 1
 for p = 1, permits do
-  local who, costs, status, record = same and same[p] or 1, first + (p - 1) * stride, 2, at
+  local who, status, record = same and same[p], 2, at
   reply[at] = 0
   for k = 1, keys do
-    local state, verdict, cost = states[k], HELD, 1
+    if states then state = states[k] end
+    local verdict, cost = BEFORE, 1
     local held = state[HELD]
     if held and same then held = held[who] end
     if not held then
-      if state[COLUMN] then cost = tonumber(ARGV[costs + state[COLUMN]]) end
+      --@ cost
       if state[USED] + cost <= state[LIMIT] then
         verdict = TAKES
       elseif state.observed or mode == 'rejoin' then
@@ -39,37 +46,28 @@ for p = 1, permits do
   end
   reply[at], record = status, at
   for k = 1, keys do
-    local state = states[k]
+    if states then state = states[k] end
     local used, reset = state[USED], state[RESET]
-    if status == 1 and reply[record + 1] ~= HELD then
+    if status == 1 and reply[record + 1] ~= BEFORE then
       local cost = reply[record + 2]
       used = used + cost
-      if used > BEYOND then used = BEYOND end
       if state[SPAN] < reset or reset == 0 then reset = state[SPAN] end
-      state[USED], state[RESET] = used, reset
       if p < permits then
         if not state[HELD] then state[HELD] = {} end
         state[HELD][who] = true
       end
-      if state[COLUMN] then
-        --@ window take
-      else
-        --@ slots take
-      end
+      --@ take
+      state[USED], state[RESET] = used, reset
     end
     reply[record + 2], reply[record + 3] = used, reset
     record = record + 4
   end
-  at = record + 1
+  at, costs = record + 1, costs + stride
 end
 if mode ~= 'dry' then
   for k = 1, keys do
-    local state = states[k]
-    if state[COLUMN] then
-      --@ window write
-    else
-      --@ slots write
-    end
+    if states then state = states[k] end
+    --@ write
   end
 end
 return reply

@@ -4,32 +4,35 @@
 --       its id and for each window, in the order of KEYS, the units really used, or '-' to let the charge stand
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0
 --@ clock
+--@ outcomes places
+local COLUMN, USED, CHANGED = 3, 4, 5
 local first, stride = 2 + keys, 1
 for k = 1, keys do
   if ARGV[1 + k] ~= 's' then stride = stride + 1 end
 end
 --@ permits
 --@ window fields
-local states, column, length, span = {false}, 0
+local column, length, span = 0
 for k = 1, keys do
-  local key, state = KEYS[k]
+  local key = KEYS[k]
   if ARGV[1 + k] == 's' then
     --@ slots find
+    state = {held, gone, false}
   else
     if ARGV[1 + k] ~= length then -- mostly they are the same, and to read a number is not cheap
       length = ARGV[1 + k]
-      span = tonumber(length)
+      span = length + 0
     end
     column = column + 1
     --@ window find
-    state = {span, used, 0, held, false, 0, column, false, false}
+    state = {held, false, column, used, false}
   end
-  states[k] = state
+  if states then states[k] = state end
 end
---@ outcomes
+--@ outcomes all
 -- ZREM and HDEL come first for each key: the server allows them when out of memory, and then what follows.
 for k = 1, keys do
-  local state = states[k]
+  if states then state = states[k] end
   if state[COLUMN] then
     --@ window remove
   else
@@ -40,8 +43,9 @@ return reply
 
 --# act
 if state[COLUMN] then
-  local units = tonumber(ARGV[figures + state[COLUMN]])
-  if units then
+  local text = ARGV[figures + state[COLUMN]]
+  if text ~= '-' then
+    local units = text + 0
     --@ window charge
   end
 end

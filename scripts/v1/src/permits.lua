@@ -10,8 +10,10 @@ if stride > 1 then
   ids, skip = {ARGV[first]}, 0
   for p = 2, permits do ids[p] = ARGV[first + (p - 1) * stride] end
 end
+-- What is known of key k is in states[k]; of a single key it is in `state` itself, and stays there.
+local state, states = nil, keys > 1 and {}
 -- Of several permits same[p] is the first with the id of permit p: what is known of an id is kept in its place. One
--- permit by itself needs no tables of what is known: to make one costs about as much as a command does.
+-- permit by itself needs no tables of what is known, nor does one key: to make one costs about as much as a command.
 local same = false
 if permits > 1 then
   local seen = {}

@@ -3,17 +3,18 @@
 -- ARGV  now ('': the server's clock); then the permit ids
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0
 --@ clock
+--@ outcomes places
 local first, stride = 2, 1
 --@ permits
-local states = {false}
 for k = 1, keys do
-  local key, state = KEYS[k]
+  local key = KEYS[k]
   --@ slots find
-  states[k] = state
+  state = {held, gone}
+  if states then states[k] = state end
 end
---@ outcomes
+--@ outcomes all
 for k = 1, keys do
-  local state = states[k]
+  if states then state = states[k] end
   --@ slots remove
 end
 return reply

@@ -6,14 +6,24 @@
 -- Reply for each permit: 1 granted, 2 granted before, 0 refused; then for each key four numbers: verdict (0 charged or
 --       free, 1 full, 2 never fits, 3 above the limit but not refused, 4 held before), units used, ms until it rolls, 0
 --@ clock
+--@ decide places
+--@ window places
 local first, stride = 3 + 2 * keys, 1 + keys
 --@ permits
 --@ window fields
-local states = {false}
 for k = 1, keys do
-  local key, text, span, column, state = KEYS[k], ARGV[1 + 2 * k], tonumber(ARGV[2 + 2 * k]), k
-  --@ window open
+  local key, text, span, column = KEYS[k], ARGV[1 + 2 * k], ARGV[2 + 2 * k] + 0, k
   --@ decide limit
-  states[k] = state
+  --@ window open
+  --@ decide known
 end
 --@ decide all
+
+--# cost
+cost = ARGV[costs + k] + 0
+
+--# take
+--@ window take
+
+--# write
+--@ window write

@@ -4,19 +4,20 @@
 --       each window the units really used, or '-' to let the charge stand
 -- Reply for each permit: 2 if every key held it, 1 if some did, 0 if none; then for each key 1 if it held it, else 0
 --@ clock
+--@ outcomes places
+local COLUMN, USED, CHANGED, NEW = 3, 4, 5, 6
 local first, stride = 2 + keys, 1 + keys
 --@ permits
 --@ window fields
-local states = {false}
 for k = 1, keys do
-  local key, span, column, state = KEYS[k], tonumber(ARGV[1 + k]), k
+  local key, span, column = KEYS[k], ARGV[1 + k] + 0, k
   --@ window find
-  state = {span, used, 0, held, false, 0, column, false, false}
-  states[k] = state
+  state = {held, false, column, used, false, false}
+  if states then states[k] = state end
 end
---@ outcomes
+--@ outcomes all
 for k = 1, keys do
-  local state = states[k]
+  if states then state = states[k] end
   if state[GONE] then
     -- HDEL first: the server allows it when out of memory, and then the HSET that follows.
     call('HDEL', KEYS[k], unpack(state[GONE]))
@@ -26,7 +27,8 @@ end
 return reply
 
 --# act
-local units = tonumber(ARGV[figures + state[COLUMN]])
+local text = ARGV[figures + state[COLUMN]]
+local units = text ~= '-' and text + 0
 if units and units ~= tonumber(held) then
   --@ window charge
   if not state[GONE] then state[GONE], state[NEW] = {}, {} end

@@ -1,10 +1,13 @@
 -- A gauge of slots: a sorted set of permit ids, each scored with the time its lease ends.
 
+--# places
+local LAPSED, FIRST = 7, 8
+
 --# open
 -- What admission must know, read before anything is written.
 local used, reset, lapsed, hour, held, ended = call('ZCARD', key), 0, 0, false, false
 if used > 0 then
-  local ends = tonumber(call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  local ends = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] + 0
   hour = ends - ends % HOUR
   if ends <= now then
     lapsed = call('ZCOUNT', key, '-inf', now)
@@ -17,15 +20,15 @@ if used > 0 then
     if lapsed > 0 then
       ended = {}
       for p = 1, permits do
-        if held[p] and tonumber(held[p]) <= now then held[p], ended[p] = false, true end
+        if held[p] and held[p] + 0 <= now then held[p], ended[p] = false, true end
       end
     end
   else
-    held = call('ZMSCORE', key, ids[skip + 1])[1]
-    if lapsed > 0 and held and tonumber(held) <= now then held, ended = false, {true} end
+    held = call('ZSCORE', key, ids[skip + 1])
+    if lapsed > 0 and held and held + 0 <= now then held, ended = false, true end
   end
 end
-state = {span, used, reset, held, false, 0, false, false, lapsed, hour}
+state = {held, span, used, reset, most, false, lapsed, hour}
 if ended then state.ended = ended end
 
 --# take
@@ -38,7 +41,8 @@ elseif new then
 else
   state[NEW] = {now + state[SPAN], ids[skip + p]}
 end
-if state.ended and state.ended[who] then state[LAPSED] = state[LAPSED] - 1 end
+local ended = state.ended
+if ended and (not same or ended[who]) then state[LAPSED] = state[LAPSED] - 1 end
 
 --# write
 -- Adds before it prunes: out of memory must strike before anything has changed. Says how many leases it found
@@ -52,8 +56,8 @@ if state[NEW] then
   end
   -- The key must outlive the slot by an hour. Every slot sees to it that the key outlives the hour in which its
   -- lease ends by an hour: where there is one whose lease ends in the same hour, nothing is left to be done.
-  local hour = ends - ends % HOUR
-  if state[FIRST] ~= hour and (not state[FIRST] or call('PTTL', key) < hour + 2 * HOUR - now + spare) then
+  local first, hour = state[FIRST], ends - ends % HOUR
+  if not first or first ~= hour and call('PTTL', key) < hour + 2 * HOUR - now + spare then
     call('PEXPIRE', key, state[SPAN] + 2 * HOUR + spare)
   end
 end
@@ -65,15 +69,19 @@ if same then
   held = call('ZMSCORE', key, unpack(ids, skip + 1))
   for p = 1, permits do
     if held[p] then
-      local ends = tonumber(held[p])
+      local ends = held[p] + 0
       held[p], gone = ends > now and ends, true
     end
   end
 else
-  local ends = tonumber(call('ZMSCORE', key, ids[skip + 1])[1] or nil)
-  if ends then held, gone = ends > now and ends, true end
+  local score = call('ZSCORE', key, ids[skip + 1])
+  if score then
+    local ends = score + 0
+    held, gone = ends > now and ends, true
+  end
 end
-state = {0, 0, 0, held, false, 0, false, false, gone}
 
 --# remove
-if state[GONE] then call('ZREM', KEYS[k], unpack(ids, skip + 1)) end
+if state[GONE] then
+  if same then call('ZREM', KEYS[k], unpack(ids, skip + 1)) else call('ZREM', KEYS[k], ids[skip + 1]) end
+end

@@ -1,5 +1,8 @@
 -- A window of units: a hash of its start `s`, the units used `n`, and `:<id>` for the charge of each open permit.
 
+--# places
+local LIVE, COLUMN, MINUTE = 7, 9, 60000
+
 --# fields
 local BEYOND = 9007199254740992 -- 2^53: from here on numbers are no longer exact
 local fields
@@ -28,11 +31,12 @@ if live then
 else
   stale = start or call('EXISTS', key) == 1
 end
-state = {span, used, reset, held, false, 0, column, live}
+state = {held, span, used, reset, most, false, live, false, column}
 if moved then state.moved = true end
 if stale then state.stale = true end
 
 --# take
+if used > BEYOND then used = BEYOND end
 local new = state[NEW]
 if not same then
   state[NEW] = cost
@@ -58,21 +62,25 @@ elseif new then
     call('HSET', key, 's', now)
     call('UNLINK', key)
   end
-  if not same then new = {fields[1], new} end
-  call('HSET', key, 's', now, 'n', state[USED], unpack(new))
+  if same then
+    call('HSET', key, 's', now, 'n', state[USED], unpack(new))
+  else
+    call('HSET', key, 's', now, 'n', state[USED], fields[1], new)
+  end
   call('PEXPIRE', key, state[SPAN] + MINUTE + spare)
 end
 
 --# charge
 -- Replaces a permit's charge. A count that went beyond what is exact stays there until the window rolls.
-local charged = tonumber(held) or 0
-if units ~= charged then
-  local used = tonumber(state[USED]) or 0
-  if used < BEYOND then
-    state[USED], state[CHANGED] = math.max(0, math.min(used - charged + units, BEYOND)), true
-  end
+local charged, used = tonumber(held) or 0, tonumber(state[USED]) or 0
+if units ~= charged and used < BEYOND then
+  used = used - charged + units
+  if used < 0 then used = 0 elseif used > BEYOND then used = BEYOND end
+  state[USED], state[CHANGED] = used, true
 end
 
 --# remove
-if state[GONE] then call('HDEL', KEYS[k], unpack(fields, 1, permits)) end
+if state[GONE] then
+  if same then call('HDEL', KEYS[k], unpack(fields, 1, permits)) else call('HDEL', KEYS[k], fields[1]) end
+end
 if state[CHANGED] then call('HSET', KEYS[k], 'n', state[USED]) end
