@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from pyslot.adapters.resp_direct import AsyncLine
 from pyslot.calls import ACQUIRE, RELEASE
+from pyslot.coalesce import WOKEN
 from pyslot.loader import Call
 
-WAITING = list[tuple[bytes, "asyncio.Future[Sequence[int]]"]]
+Waiting = list[tuple[bytes, "asyncio.Future[Sequence[int]]"]]
 
 
 class Floor:
@@ -25,9 +26,8 @@ class Floor:
             "take": Call(ACQUIRE, (key,), (b"", b"", b"1000000000", b"60000")),
             "give": Call(RELEASE, (key,), (b"",)),
         }
-        self._waiting: dict[str, WAITING] = {"take": [], "give": []}
-        self._flying: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, Waiting] = {"take": [], "give": []}
+        self._flights: dict[str, asyncio.Task[None]] = {}
         self._number = 0
 
     async def __call__(self) -> None:
@@ -40,22 +40,27 @@ class Floor:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sequence[int]] = asyncio.Future(loop=loop)
         self._waiting[what].append((id, future))
-        if what not in self._flying:
-            self._flying.add(what)
-            loop.call_soon(self._depart, what)
+        if not self._flights and len(self._waiting[what]) == 1:
+            loop.call_soon(self._depart)
         return future
 
-    def _depart(self, what: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._fly(what))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _depart(self) -> None:
+        for what, waiting in self._waiting.items():
+            if waiting and what not in self._flights:
+                self._waiting[what] = []
+                self._flights[what] = asyncio.create_task(self._fly(what, waiting))
 
-    async def _fly(self, what: str) -> None:
-        while boarding := self._waiting[what]:
-            self._waiting[what] = []
-            reply = await self._line.run(self._calls[what]._replace(permits=tuple([id for id, _ in boarding])))
-            size = len(reply) // len(boarding)
-            for at, (_, future) in enumerate(boarding):
-                future.set_result(reply[at * size : (at + 1) * size])
-            await asyncio.sleep(0)  # whoever was woken asks next, and shall come along
-        self._flying.discard(what)
+    async def _fly(self, what: str, boarded: Waiting) -> None:
+        reply = await self._line.run(self._calls[what]._replace(permits=tuple([id for id, _ in boarded])))
+        del self._flights[what]
+        self._wake(boarded, reply, 0)
+
+    def _wake(self, boarded: Waiting, reply: Sequence[int], first: int) -> None:
+        """A few at a time, as pyslot does: the next flight leaves while others are still woken."""
+        self._depart()
+        size = len(reply) // len(boarded)
+        for at, (_, future) in enumerate(boarded[first : first + WOKEN], first):
+            future.set_result(reply[at * size : (at + 1) * size])
+        asyncio.get_running_loop().call_soon(
+            *((self._wake, boarded, reply, first + WOKEN) if first + WOKEN < len(boarded) else (self._depart,))
+        )

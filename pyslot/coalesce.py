@@ -8,6 +8,7 @@ nobody waits for company: batches form by themselves, out of what would have que
 from __future__ import annotations
 
 import asyncio
+from asyncio import Future
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from itertools import chain
@@ -27,10 +28,13 @@ KEYED = 1024
 """Permits times keys in one script call, at most; about a millisecond of the server's time."""
 CALLS = 64
 """Script calls in one pipeline, at most."""
+WOKEN = 8
+"""Callers of one script call that are woken at once. What they ask next is on its way before the next are woken: all
+woken together would ask together, and client and server wait for each other in turns, a fifth of the time."""
 
 Key: TypeAlias = tuple[str, tuple[bytes, ...], tuple[bytes, ...]]
 Reply: TypeAlias = Sequence[int]
-Waiter: TypeAlias = tuple["asyncio.Future[Reply]", tuple[bytes, ...], float]
+Waiter: TypeAlias = tuple["Future[Reply]", tuple[bytes, ...], float]
 """Who waits, with what for, since when."""
 
 
@@ -53,24 +57,6 @@ class _Lane:
         if not there:
             return None
         return self.call._replace(permits=tuple(chain.from_iterable([waiter[1] for waiter in self.flying])))
-
-    def land(self, reply: Reply | BaseException) -> None:
-        """Hand everybody their part of the reply; who has left by now is passed over."""
-        flown, self.flying = self.flying, []
-        if isinstance(reply, BaseException):
-            for waiter, _, _ in flown:
-                if not waiter.done():
-                    if isinstance(reply, Exception):
-                        waiter.set_exception(_own(reply))
-                    else:
-                        waiter.cancel()
-            return
-        size = len(reply) // len(flown)
-        at = 0
-        for waiter, _, _ in flown:
-            if not waiter.done():
-                waiter.set_result(reply[at : at + size])
-            at += size
 
 
 class Coalescer:
@@ -100,17 +86,18 @@ class Coalescer:
     def run(self, call: Call) -> Awaitable[Reply]:
         """Run one call, alone or in company: the reply is its own part. To be awaited at once."""
         script, keys, head, permits = call
-        if not permits:
-            return self._run(call)
         key = (script.name, keys, head)
         lane = self._lanes.get(key)
         if lane is None:
+            if not permits:
+                return self._run(call)
             lane = self._lanes[key] = _Lane(key, call)
-            if not self._flying or self._many is None:
+            # Where calls are about to leave together, more may be about to come: this one leaves with them.
+            if not self._departing and (not self._flying or self._many is None):
                 return self._run_alone(lane, call)
             self._ready.append(lane)
             self._depart_soon()
-        waiter: asyncio.Future[Reply] = asyncio.Future(loop=self._loop)  # create_future adds a function in Python
+        waiter: Future[Reply] = Future(loop=self._loop)  # create_future adds a function in Python
         lane.waiting.append((waiter, permits, monotonic()))
         if self._timer is None:
             self._timer = self._loop.call_later(self._deadline, self._expire)
@@ -172,7 +159,11 @@ class Coalescer:
 
         def land(at: int, reply: Reply | BaseException) -> None:
             lane = up.pop(at)
-            lane.land(reply)
+            flown, lane.flying = lane.flying, []
+            if isinstance(reply, BaseException):
+                _fail(flown, reply)
+            else:
+                self._wake(flown, reply, 0)
             self._landed(lane)
 
         try:
@@ -187,6 +178,19 @@ class Coalescer:
                 raise
         finally:
             self._ended()
+
+    def _wake(self, flown: list[Waiter], reply: Reply, first: int) -> None:
+        """Hand everybody their part of the reply; who has left by now is passed over."""
+        size = len(reply) // len(flown)
+        at = first * size
+        for waiter, _, _ in flown[first : first + WOKEN]:
+            if not waiter.done():
+                waiter.set_result(reply[at : at + size])
+            at += size
+        if len(flown) > 1:
+            self._depart_soon()  # they ask next: all together, none alone
+        if len(flown) > first + WOKEN:
+            self._loop.call_soon(self._wake, flown, reply, first + WOKEN)
 
     def _landed(self, lane: _Lane) -> None:
         if lane.waiting:
@@ -216,6 +220,15 @@ class Coalescer:
         self._timer = None
         if dues:
             self._timer = self._loop.call_later(max(min(dues) - now, self._deadline / 50), self._expire)
+
+
+def _fail(flown: list[Waiter], error: BaseException) -> None:
+    for waiter, _, _ in flown:
+        if not waiter.done():
+            if isinstance(error, Exception):
+                waiter.set_exception(_own(error))
+            else:
+                waiter.cancel()
 
 
 def _own(error: Exception) -> Exception:

@@ -15,7 +15,7 @@ import pytest
 from pyslot import AsyncLimiter, AsyncPermit, Slots, StoreError, StoreUnavailable, Window
 from pyslot.adapters.base import Land
 from pyslot.calls import SCRIPTS
-from pyslot.coalesce import CALLS, FLIGHTS, KEYED, PERMITS, Coalescer
+from pyslot.coalesce import CALLS, FLIGHTS, KEYED, PERMITS, WOKEN, Coalescer
 from pyslot.loader import Call
 from tests.conftest import GetCluster, GetServer
 from tests.servers.process import Cluster, Server
@@ -191,6 +191,38 @@ async def test_each_goes_on_when_its_own_reply_is_there() -> None:
         await tasks[1]
     await store.land()
     assert await again == [9, 7]
+
+
+@pytest.mark.parametrize("kind", [Airport, OneByOne])
+async def test_of_a_crowd_that_landed_the_first_are_on_their_way_before_the_last_is_woken(kind: type[Airport]) -> None:
+    """And none leaves alone: or server and client would wait for each other in turns."""
+    store, crowd = kind(), 5 * WOKEN
+    coalescer, woken = coalescing(store), list[int]()
+    woken_at: list[int] = []
+    """For each write, how many had been woken by then."""
+    fly = store._fly
+
+    async def noted(calls: Sequence[Call], land: Land = lambda *_: None) -> None:
+        woken_at.append(len(woken))
+        await fly(calls, land)
+
+    store._fly = noted  # type: ignore[method-assign]  # takes notes
+
+    async def twice(n: int) -> None:
+        await coalescer.run(a_call(n))
+        woken.append(n)
+        await coalescer.run(a_call(n, b"other"))
+
+    tasks = [*start(coalescer, [a_call(0)]), *(asyncio.create_task(twice(n)) for n in range(1, crowd + 1))]
+    await settle()
+    await store.land()  # the first, who had flown alone
+    await store.land()  # the crowd
+    assert woken_at == [0, 0, WOKEN]
+    assert woken == list(range(1, crowd + 1))
+    await store.land()
+    assert [[len(call.permits) for call in calls] for calls in store.sent] == [[1], [crowd], [WOKEN], [crowd - WOKEN]]
+    await store.land()
+    await asyncio.gather(*tasks)
 
 
 async def test_a_cluster_gets_joined_calls_one_by_one() -> None:
