@@ -56,12 +56,13 @@ class Errand(NamedTuple):
 class _Queue:
     """The errands of one permit."""
 
-    __slots__ = ("due", "errands", "order", "sending", "tries")
+    __slots__ = ("due", "errands", "sending", "ticket", "tries")
 
-    def __init__(self, order: int) -> None:
+    def __init__(self) -> None:
         self.errands: deque[Errand] = deque()
         self.due = 0.0
-        self.order = order
+        self.ticket = 0
+        """Which of its entries in the heap counts: the last. Two may be due at the same moment."""
         self.tries = 0
         self.sending = False
 
@@ -89,7 +90,7 @@ class Backlog:
         self.queues: dict[bytes, _Queue] = {}
         self._claims: Counter[bytes] = Counter()
         self._heap: list[tuple[float, int, bytes]] = []
-        self._order = count()
+        self._tickets = count(1)
 
     def __len__(self) -> int:
         return len(self.queues)
@@ -105,7 +106,7 @@ class Backlog:
                 if queue is None:
                     if len(self.queues) >= BACKLOG:
                         self._drop_oldest()
-                    queue = self.queues[id] = _Queue(next(self._order))
+                    queue = self.queues[id] = _Queue()
                     self._push(id, queue, self._clock())
                 elif queue.errands[0].again is False and queue.due > self._clock() and not queue.tries:
                     self._push(id, queue, self._clock())  # what waited was a repetition; this does not
@@ -155,9 +156,9 @@ class Backlog:
                     ids.append(all_of)
             else:
                 while self._heap and len(ids) < TOGETHER and (force or self._heap[0][0] <= now):
-                    due, _, id = heapq.heappop(self._heap)
+                    _, ticket, id = heapq.heappop(self._heap)
                     queue = self.queues.get(id)
-                    if queue is not None and not queue.sending and queue.due == due and id not in self._claims:
+                    if queue is not None and not queue.sending and queue.ticket == ticket and id not in self._claims:
                         ids.append(id)
             trips: dict[tuple[object, ...], Trip] = {}
             for id in ids:
@@ -215,8 +216,8 @@ class Backlog:
         self.queues, self._heap = {}, []
 
     def _push(self, id: bytes, queue: _Queue, due: float) -> None:
-        queue.due = due
-        heapq.heappush(self._heap, (due, queue.order, id))
+        queue.due, queue.ticket = due, next(self._tickets)
+        heapq.heappush(self._heap, (due, queue.ticket, id))
 
     def _drop_oldest(self) -> None:
         id = next(iter(self.queues))

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from pyslot import AsyncLimiter, Limiter, Slots, StoreError, StoreUnavailable, Window
+from pyslot import AsyncLimiter, Limiter, Slots, StoreError, StoreUnavailable, Window, calls
 from pyslot import cleanup as cleanup_module
 from pyslot.adapters.memory import MemoryStore
+from pyslot.cleanup import Backlog, Errand, Why
+from pyslot.keys import Naming
 from pyslot.loader import Call
 from tests.conftest import GetServer, PrivateServer
 from tests.contract.wire import step
@@ -354,3 +356,17 @@ def test_whatever_the_network_does_to_a_call_nothing_stays_behind(get_server: Ge
             until(lambda: fresh.count(SLOTS) == 0)
             until(lambda: limiter.incidents["dropped"] == 0 and not limiter._flows.upkeep.outage.troubled)
             until(lambda: fresh.peek(TOKENS)[0].used == 0)
+
+
+def test_what_is_due_twice_at_the_same_moment_is_sent_once() -> None:
+    """A clock may stand still between two steps: on some systems it ticks 64 times a second."""
+    backlog = Backlog(lambda: 5.0, 6.0, lambda *_: None)
+    parts = calls.parts_of((SLOTS,), Naming())
+    errands = [Errand(Why.END, parts, calls.finish(parts, b"p", {}), again) for again in (False, False)]
+    backlog.add(b"p", errands)
+    assert backlog.claim(b"p")
+    backlog.release(b"p")  # due anew, at the same moment
+    trips = backlog.take()
+    assert [len(trip.errands) for trip in trips] == [1]
+    backlog.done(trips[0], answered=True)
+    assert len(backlog.queues[b"p"].errands) == 1
