@@ -26,6 +26,10 @@ P = TypeVar("P", bound=BasePermit)
 Flow: TypeAlias = Generator[Call | Sleep | Listen, Sequence[int], T]
 
 
+_SLOT = (Outcome(released=False, settled=False, late=True), Outcome(released=True, settled=False, late=False))
+"""The end of a permit that had one slot: lost by then, or held."""
+
+
 class Ends(Generic[P]):
     """What becomes of permits, and a look at limits."""
 
@@ -52,6 +56,34 @@ class Ends(Generic[P]):
         self._make_bell = make_bell
         self._lines = Lines(make_bell)
 
+    # The usual end, in a straight line: one call, with nothing in its way
+
+    def ending(self, permit: BasePermit) -> Call | None:
+        """Take a permit out of the hands of this limiter: the call that ends it. None where there is more to it."""
+        id, parts, upkeep = permit.wire_id, permit.parts, self.upkeep
+        if self._hooks or self._outage.troubled or id in upkeep.backlog.queues or 0.0 < permit.started < upkeep.forked:
+            return None
+        if (len(parts) != 1 and (self._group or not parts)) or not permit.close():
+            return None
+        upkeep.let_go(permit, self._clock())
+        if self.naming.local:
+            self._settled(permit)
+        return calls.finish(parts, id, permit.figures)
+
+    def ended(self, permit: BasePermit, reply: Sequence[int]) -> Outcome:
+        """What the call has found."""
+        parts = permit.parts
+        if len(parts) == 1 and parts[0].figure is None:
+            self._lines.freed(parts[0].wire.key)
+            return _SLOT[reply[1]]
+        return _outcome(self._found(parts, reply))
+
+    def unended(self, permit: BasePermit, error: BaseException) -> Outcome:
+        """The call met an error: it is sent again later, and raised unless an outage policy says otherwise."""
+        if self._unsent(permit, (permit.parts,), error):
+            raise error
+        return Outcome(released=False, settled=False, late=False)
+
     # The end of a permit
 
     def finish(self, permit: BasePermit) -> Flow[Outcome]:
@@ -64,7 +96,7 @@ class Ends(Generic[P]):
         groups = self._end(permit)
         if permit.wire_id in self.upkeep.backlog.queues and self.upkeep.backlog.waiting(permit.wire_id, Why.JOIN):
             return self._unheard(permit, groups)
-        lost_slots = lost_charges = slots = windows = 0
+        found: set[tuple[bool, int]] = set()
         for at, group in enumerate(groups):
             try:
                 if self._outage.troubled:
@@ -74,21 +106,18 @@ class Ends(Generic[P]):
                 if self._unsent(permit, groups[at:], error):
                     raise
                 return Outcome(released=False, settled=False, late=False)
-            column = 1
-            for part in group:
-                if part.figure is None:
-                    slots += 1
-                    lost_slots += not reply[column]
-                    self._lines.freed(part.wire.key)
-                else:
-                    windows += 1
-                    lost_charges += not reply[column]
-                column += 1
-        late = lost_slots + lost_charges > 0 if groups else len(permit.parts) > 0
-        ended = outcome(slots > lost_slots == 0, windows > lost_charges == 0, late)
+            found |= self._found(group, reply)
+        ended = _outcome(found) if groups else Outcome(released=False, settled=False, late=len(permit.parts) > 0)
         if self._hooks and groups:
             self._hooks.settle(permit, ended, self._clock() - permit.started)
         return ended
+
+    def _found(self, group: Parts, reply: Sequence[int]) -> set[tuple[bool, int]]:
+        """What a call that ends a permit has found: slots or a charge, held or not."""
+        for part in group:
+            if part.figure is None:
+                self._lines.freed(part.wire.key)
+        return {(part.figure is None, held) for part, held in zip(group, reply[1:], strict=True)}
 
     def _unsent(self, permit: BasePermit, groups: Sequence[Parts], error: BaseException) -> bool:
         """The end of a permit met an error in the first of these groups; true where the caller is to see it."""
@@ -109,10 +138,13 @@ class Ends(Generic[P]):
             return ()
         self.upkeep.let_go(permit, self._clock())
         if self.naming.local:
-            for part in permit.parts:
-                if (units := permit.figures.get(part.wire.key)) is not None:
-                    self._outage.settled(part, units)
+            self._settled(permit)
         return self._groups(permit.parts)
+
+    def _settled(self, permit: BasePermit) -> None:
+        for part in permit.parts:
+            if (units := permit.figures.get(part.wire.key)) is not None:
+                self._outage.settled(part, units)
 
     def finish_later(self, permit: BasePermit) -> None:
         """Finish in the background: for a task that is being cancelled and must not wait for anything."""
@@ -200,3 +232,10 @@ class Ends(Generic[P]):
         if self._group and len(parts) > 1:
             return calls.grouped(parts)
         return (parts,) if parts else ()
+
+
+def _outcome(found: set[tuple[bool, int]]) -> Outcome:
+    lost_slots, lost_charges = (True, 0) in found, (False, 0) in found
+    return outcome(
+        (True, 1) in found and not lost_slots, (False, 1) in found and not lost_charges, lost_slots or lost_charges
+    )

@@ -31,6 +31,8 @@ from pyslot.renewer import Sleep, Upkeep
 LONGEST_SLEEP = 1.0
 """Seconds a waiter sleeps at most before it asks again: room may come early, from a refund or a settled estimate."""
 SHORTEST_SLEEP = 0.001
+_LEAKED = slice(calls.FIGURES, None, calls.FIGURES)
+"""Of the record of an admission, what says how many leases of each part had ended unreleased."""
 REMEMBERED = 10_000
 """Recent refusals kept for the look, at most."""
 
@@ -61,6 +63,46 @@ class Flows(Ends[P]):
         """In a child nobody waits yet, and ids are asked for anew."""
         self._lines = Lines(self._make_bell)
         self._named = WeakValueDictionary()
+
+    # The usual request, in a straight line: one call, with nothing in its way
+
+    def straight(self, asked: Sequence[Asked], id: str | None, wait: float | None) -> tuple[Parts, bytes, Call] | None:
+        """What is asked for, the new permit's id and the call that takes it; None where there is more to it.
+
+        Then `acquire` goes the long way. Most requests need not: a flow to drive costs as much again as all else here.
+        """
+        if id is not None or wait is not None or self._hooks or self._outage.troubled:
+            return None
+        if (self._group and len(asked) > 1) or not asked:
+            return None
+        parts = calls.parts_of(asked, self.naming)
+        own = new_id()
+        return parts, own, calls.admit(parts, own)
+
+    def permit(self, parts: Parts, id: bytes, record: Sequence[int]) -> P:
+        """What the call's reply means to who wants a permit or nothing: `LimitExceeded` where it was refused."""
+        if not record[0]:
+            return self.decision(parts, id, record).require()
+        if any(record[_LEAKED]):
+            self._leaked(Answer(parts, record))
+        permit = self._make_permit(id, parts)
+        now = self._clock()
+        self.upkeep.hold(permit, now, now)
+        if self.naming.local:
+            self._outage.saw((Answer(parts, record),))
+        return permit
+
+    def decision(self, parts: Parts, id: bytes, record: Sequence[int]) -> Decision[P]:
+        """What it means to who wants to know."""
+        permit = self.permit(parts, id, record) if record[0] else None
+        return Decision(permit, (Answer(parts, record),), self._slot_wait)
+
+    def unanswered(self, parts: Parts, id: bytes, error: BaseException) -> Decision[P]:
+        """The call met an error: raises it, unless an outage policy decides."""
+        self._unsure(parts, id, [], error)
+        if isinstance(error, StoreUnavailable):
+            return self._degraded(parts, id, error)
+        raise error
 
     # Admission
 
@@ -124,7 +166,7 @@ class Flows(Ends[P]):
     def _granted(self, id: bytes, parts: Parts, answers: list[Answer], *, named: bool) -> P:
         now = self._clock()
         for answer in answers:
-            if any(answer.record[calls.FIGURES :: calls.FIGURES]):
+            if any(answer.record[_LEAKED]):
                 self._leaked(answer)
         if not named:
             permit = self._make_permit(id, parts)
@@ -140,7 +182,7 @@ class Flows(Ends[P]):
         return permit
 
     def _leaked(self, answer: Answer) -> None:
-        for part, ended in zip(answer.parts, answer.record[calls.FIGURES :: calls.FIGURES], strict=True):
+        for part, ended in zip(answer.parts, answer.record[_LEAKED], strict=True):
             if ended:
                 self.upkeep.incidents.leaked(part, ended)
 
@@ -236,13 +278,7 @@ class Flows(Ends[P]):
                     self._outage.check(group[0])
                 answer = Answer(group, (yield calls.admit(group, wire_id)))
             except BaseException as error:
-                # Nothing is awaited in a cancelled task: what was taken, or may have been, is undone in the background.
-                for taken, call in self._undo(answers, wire_id):
-                    self.upkeep.later(wire_id, Why.UNDO, taken, call)
-                unsent = isinstance(error, (StoreError, StoreBusy, StoreSkipped))
-                if not unsent and not self._ours(group, wire_id):
-                    self.upkeep.later(wire_id, Why.UNDO, group, calls.undo(group, wire_id), again=True)
-                self._failed(group, error)
+                self._unsure(group, wire_id, answers, error)
                 raise
             answers.append(answer)
             if answer.record[0] == calls.REFUSED:
@@ -251,6 +287,16 @@ class Flows(Ends[P]):
                     self._remember([answer])
                 break
         return answers
+
+    def _unsure(self, group: Parts, wire_id: bytes, answers: list[Answer], error: BaseException) -> None:
+        """A call met an error. Nothing is awaited in a cancelled task: what was taken before, or may have been now, is
+        undone in the background."""
+        for taken, call in self._undo(answers, wire_id):
+            self.upkeep.later(wire_id, Why.UNDO, taken, call)
+        unsent = isinstance(error, (StoreError, StoreBusy, StoreSkipped))
+        if not unsent and not self._ours(group, wire_id):
+            self.upkeep.later(wire_id, Why.UNDO, group, calls.undo(group, wire_id), again=True)
+        self._failed(group, error)
 
     def _look(self, groups: Sequence[Parts], wire_id: bytes) -> Flow[list[Answer]]:
         """Ask every group without taking anything; returns the answers of those that would refuse.

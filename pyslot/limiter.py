@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from pyslot import forks
 from pyslot.adapters.base import open_store
-from pyslot.decision import Decision, Status
+from pyslot.decision import Decision, Outcome, Status
 from pyslot.ends import Flow
 from pyslot.errors import UsageError
 from pyslot.flows import Flows, check_deadline, check_on_error
@@ -113,14 +113,24 @@ class Limiter:
         Raises `LimitExceeded` where a limit refuses. With `wait`, up to so many seconds for room. With
         `on_error="refund"` a block that raises takes its unsettled charges back; otherwise they stand.
         """
-        return _Acquisition(self, limits, id, wait, check_on_error(on_error))
+        if on_error != "keep":
+            check_on_error(on_error)
+        return _Acquisition(self, limits, id, wait, on_error)
 
     def try_acquire(self, *limits: Asked, id: str | None = None, wait: float | None = None) -> Decision[Permit]:
         """Take all limits or none, and say which: a refusal is a false `Decision`, not an exception.
 
         `id` is the caller's own name for the permit, at most 128 bytes: asking again under the same id holds once.
         """
-        return self._run(self._flows.acquire(limits, id, wait))
+        flows = self._flows
+        if self._closed or (straight := flows.straight(limits, id, wait)) is None:
+            return self._run(flows.acquire(limits, id, wait))
+        parts, own, call = straight
+        try:
+            record = self._store.run(call)
+        except BaseException as error:  # noqa: BLE001  # it is raised again, or a policy decides
+            return flows.unanswered(parts, own, error)
+        return flows.decision(parts, own, record)
 
     def charge(self, *charges: Charge | Window) -> Decision[None]:
         """Charge windows without a permit: counted or refused, and nothing to finish."""
@@ -184,6 +194,16 @@ class Limiter:
         if renew := getattr(self._store, "after_fork", None):
             renew()
 
+    def _finish(self, permit: Permit) -> Outcome:
+        flows = self._flows
+        if self._closed or (call := flows.ending(permit)) is None:
+            return self._run(flows.finish(permit))
+        try:
+            reply = self._store.run(call)
+        except BaseException as error:  # noqa: BLE001  # as above
+            return flows.unended(permit, error)
+        return flows.ended(permit, reply)
+
     def _run(self, flow: Flow[T]) -> T:
         if self._closed:
             flow.close()
@@ -214,10 +234,22 @@ class _Acquisition(AbstractContextManager[Permit]):
         self._on_error = on_error
 
     def __enter__(self) -> Permit:
-        limiter = self._limiter
-        self._permit = limiter._run(limiter._flows.acquire(*self._args)).require()
-        self._permit.on_error = self._on_error
-        return self._permit
+        limiter, (limits, id, wait) = self._limiter, self._args
+        flows = limiter._flows
+        if limiter._closed or (straight := flows.straight(limits, id, wait)) is None:
+            permit = (limiter._run(flows.acquire(limits, id, wait))).require()
+        else:
+            # As in try_acquire, and not through it: a decision and a frame more cost a twentieth of all there is.
+            parts, own, call = straight
+            try:
+                record = limiter._store.run(call)
+            except BaseException as error:  # noqa: BLE001  # as above
+                permit = flows.unanswered(parts, own, error).require()
+            else:
+                permit = flows.permit(parts, own, record)
+        self._permit = permit
+        permit.on_error = self._on_error
+        return permit
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -108,7 +108,7 @@ class Permit(BasePermit):
 
         Raises `StoreUnavailable` where the server can't be reached; then it is sent again in the background.
         """
-        return self._limiter._run(self._limiter._flows.finish(self))
+        return self._limiter._finish(self)
 
     def detach(self) -> bytes:
         """Stop renewing and finishing it here; `adopt` with the token takes it over, in this process or another."""
@@ -126,10 +126,8 @@ class Permit(BasePermit):
     ) -> None:
         if error is not None:
             self._failed()
-        if self._limiter._flows.foreign(self):
-            return  # the block was entered in the process that forked this one, and ends there
         try:
-            self._limiter._run(self._limiter._flows.finish(self))
+            self._limiter._finish(self)
         except Exception as trouble:  # noqa: BLE001  # the work is done, and its result or its own exception matters more
             _not_finished(self, trouble)
 
@@ -146,7 +144,7 @@ class AsyncPermit(BasePermit):
 
         Raises `StoreUnavailable` where the server can't be reached; then it is sent again in the background.
         """
-        return await self._limiter._run(self._limiter._flows.finish(self))
+        return await self._limiter._finish(self)
 
     def detach(self) -> bytes:
         """Stop renewing and finishing it here; `adopt` with the token takes it over, in this process or another."""
@@ -164,19 +162,19 @@ class AsyncPermit(BasePermit):
     ) -> None:
         if error is not None:
             self._failed()
-        if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
-            self._limiter._flows.finish_later(self)
-            return
-        if self._limiter._flows.foreign(self):
-            return  # the block was entered in the process that forked this one, and ends there
+            if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+                self._limiter._flows.finish_later(self)
+                return
         try:
-            await self._limiter._run(self._limiter._flows.finish(self))
+            await self._limiter._finish(self)
         except Exception as trouble:  # noqa: BLE001  # the work is done, and its result or its own exception matters more
             _not_finished(self, trouble)
 
 
 def _not_finished(permit: BasePermit, trouble: Exception) -> None:
-    if isinstance(trouble, StoreUnavailable):
+    if permit._limiter._flows.foreign(permit):
+        pass  # the block was entered in the process that forked this one, and ends there
+    elif isinstance(trouble, StoreUnavailable):
         log.warning("the end of permit %s is sent later: %s", permit.id, trouble)
     elif isinstance(trouble, UsageError):
         log.warning("the end of permit %s can't be sent, its lease will end it: %s", permit.id, trouble)

@@ -108,9 +108,10 @@ class Upkeep:
 
     def let_go(self, permit: BasePermit, at: float) -> None:
         """A permit gives its slots up."""
+        id, gauges = permit.wire_id, self.gauges
         for part in permit.parts:
-            if part.figure is None:
-                self.drop(permit.wire_id, part.wire.key, at)
+            if part.figure is None and (gauge := gauges.get(part.wire.key)) and gauge.leases.pop(id, None):
+                gauge.holds.ended(id, at)
 
     def drop(self, id: bytes, key: bytes, at: float) -> None:
         """One slot is no longer renewed."""
