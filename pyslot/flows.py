@@ -154,7 +154,7 @@ class Flows(Ends[P]):
                         permit = self._granted(id, parts, answers, named=own is not None)
                         decision = Decision(permit, answers, self._slot_wait)
                         return self._decided(decision, began)
-                    decision = Decision(None, answers, self._slot_wait)
+                    decision = self._refused(parts, answers)
                 if decision or end is None or decision.retry_after is None or (left := end - self._clock()) <= 0:
                     return self._decided(decision, began)
                 place = self._line_up(decision, place)
@@ -251,10 +251,11 @@ class Flows(Ends[P]):
         except StoreUnavailable as error:
             degraded = self._degraded(parts, id, error, hold=False)
             return self._decided(cast("Decision[None]", degraded), began)
-        decision: Decision[None] = Decision(None, answers, self._slot_wait)
-        if decision and self.naming.local:
+        if answers and not answers[-1].record[0]:
+            return self._decided(cast("Decision[None]", self._refused(parts, answers)), began)
+        if self.naming.local:
             self._outage.saw(answers)
-        return self._decided(decision, began)
+        return self._decided(Decision(None, answers, self._slot_wait), began)
 
     def _decided(self, decision: Decision[T], began: float) -> Decision[T]:
         if self._hooks:
@@ -284,7 +285,6 @@ class Flows(Ends[P]):
             if answer.record[0] == calls.REFUSED:
                 if len(groups) > 1:
                     yield from self._send(wire_id, self._undo(answers[:-1], wire_id))
-                    self._remember([answer])
                 break
         return answers
 
@@ -309,7 +309,6 @@ class Flows(Ends[P]):
             answer = Answer(group, (yield from self._ask(group, calls.admit(group, wire_id, calls.DRY))))
             if answer.status == calls.REFUSED:
                 refusals.append(answer)
-        self._remember(refusals)
         return refusals
 
     def _undo(self, answers: list[Answer], wire_id: bytes) -> list[tuple[Parts, Call]]:
@@ -342,19 +341,22 @@ class Flows(Ends[P]):
         now = self._clock()
         return any(self._refused_until.get(part.wire.key, 0.0) > now for part in parts)
 
-    def _remember(self, refusals: list[Answer]) -> None:
+    def _refused(self, parts: Parts, answers: list[Answer]) -> Decision[P]:
+        decision: Decision[P] = Decision(None, answers, self._slot_wait)
+        if self._group and len(parts) > 1:
+            self._remember(decision)
+        return decision
+
+    def _remember(self, refusal: Decision[P]) -> None:
         now = self._clock()
         if len(self._refused_until) > REMEMBERED:
             self._refused_until = {key: until for key, until in self._refused_until.items() if until > now}
-        for answer in refusals:
-            for part, verdict, used, reset in answer.figures():
-                if verdict == calls.FULL:
-                    wait = self._slot_wait(part, used, reset) if isinstance(part.limit, Slots) else reset / 1000
-                    until = self._refused_until.get(part.wire.key, 0.0)
-                    # A window's end is known the first time. A clock that was set back would move it on for ever, and
-                    # only a real admission sets the window's start right.
-                    if until <= now or isinstance(part.limit, Slots):
-                        self._refused_until[part.wire.key] = now + wait
+        for part, wait in refusal.waits():
+            until = self._refused_until.get(part.wire.key, 0.0)
+            # A window's end is known the first time. A clock that was set back would move it on for ever, and only a
+            # real admission sets the window's start right.
+            if until <= now or isinstance(part.limit, Slots):
+                self._refused_until[part.wire.key] = now + wait
 
     def _slot_wait(self, part: Part, used: int, reset_ms: int) -> float:
         return self.upkeep.slot_wait(part, used, reset_ms / 1000)

@@ -8,7 +8,9 @@ import pytest
 
 from pyslot import LimitExceeded, Slots, StoreError, StoreUnavailable, Window
 from pyslot.keys import hash_slot
+from pyslot.kinds import Limit
 from pyslot.loader import Call
+from pyslot.parts import Part
 from tests.contract.places import ASYNC, Place
 from tests.contract.wire import step
 
@@ -220,6 +222,22 @@ class Groups:
         assert not await limiter.try_acquire(TOKENS[0].cost(101)), "which will not change by waiting"
         await limiter.try_acquire(*ASKED)
         assert "look" not in " ".join(sent(place.calls))
+
+    async def test_a_full_gauge_is_asked_for_a_wait_once(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Who is told a time is expected then: told twice, later callers would wait behind somebody who never comes."""
+        limiter = place.limiter(group_by_slot=True)
+        asked: list[Limit] = []
+
+        def slot_wait(part: Part, *_: object) -> float:
+            asked.append(part.limit)
+            return 1.5
+
+        monkeypatch.setattr(limiter.limiter._flows.upkeep, "slot_wait", slot_wait)
+        await limiter.try_acquire(SLOTS[1], id="other")
+        for times in (1, 2):  # the second time after a look
+            decision = await limiter.try_acquire(*ASKED)
+            assert decision.retry_after == decision.retry_after == 1.5
+            assert asked == [SLOTS[1]] * times
 
     async def test_a_call_in_one_group_never_looks(self, place: Place) -> None:
         limiter = place.limiter(group_by_slot=True)
