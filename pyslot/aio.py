@@ -145,12 +145,12 @@ class AsyncLimiter:
         ready = get_running_loop() is self._loop and not self._closed
         if not ready or (straight := flows.straight(limits, id, wait)) is None:
             return await self._run(flows.acquire(limits, id, wait))
-        parts, own, call = straight
+        parts, own, call, began = straight
         try:
             record = await self._send(call)
         except BaseException as error:  # noqa: BLE001  # it is raised again, or a policy decides
-            return flows.unanswered(parts, own, error)
-        return flows.decision(parts, own, record)
+            return flows.unanswered(parts, own, error, began)
+        return flows.decision(parts, own, record, began)
 
     async def charge(self, *charges: Charge | Window) -> Decision[None]:
         """Charge windows without a permit: counted or refused, and nothing to finish."""
@@ -305,13 +305,13 @@ class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
             permit = (await limiter._run(flows.acquire(limits, id, wait))).require()
         else:
             # As in try_acquire, and not through it: a decision and a frame more cost a twentieth of all there is.
-            parts, own, call = straight
+            parts, own, call, began = straight
             try:
                 record = await limiter._send(call)
             except BaseException as error:  # noqa: BLE001  # as above
-                permit = flows.unanswered(parts, own, error).require()
+                permit = flows.unanswered(parts, own, error, began).require()
             else:
-                permit = flows.permit(parts, own, record)
+                permit = flows.permit(parts, own, record, began)
         self._permit = permit
         permit.on_error = self._on_error
         return permit

@@ -61,7 +61,7 @@ class Ends(Generic[P]):
     def ending(self, permit: BasePermit) -> Call | None:
         """Take a permit out of the hands of this limiter: the call that ends it. None where there is more to it."""
         id, parts, upkeep = permit.wire_id, permit.parts, self.upkeep
-        if self._hooks or self._outage.troubled or id in upkeep.backlog.queues or 0.0 < permit.started < upkeep.forked:
+        if self._outage.troubled or id in upkeep.backlog.queues or 0.0 < permit.started < upkeep.forked:
             return None
         if (len(parts) != 1 and (self._group or not parts)) or not permit.close():
             return None
@@ -75,8 +75,12 @@ class Ends(Generic[P]):
         parts = permit.parts
         if len(parts) == 1 and parts[0].figure is None:
             self._lines.freed(parts[0].wire.key)
-            return _SLOT[reply[1]]
-        return _outcome(self._found(parts, reply))
+            ended = _SLOT[reply[1]]
+        else:
+            ended = _outcome(self._found(parts, reply))
+        if self._hooks:
+            self._hooks.settle(permit, ended, self._clock() - permit.started)
+        return ended
 
     def unended(self, permit: BasePermit, error: BaseException) -> Outcome:
         """The call met an error: it is sent again later, and raised unless an outage policy says otherwise."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from random import uniform
-from typing import cast
+from typing import TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from pyslot import calls
@@ -35,6 +35,10 @@ _LEAKED = slice(calls.FIGURES, None, calls.FIGURES)
 """Of the record of an admission, what says how many leases of each part had ended unreleased."""
 REMEMBERED = 10_000
 """Recent refusals kept for the look, at most."""
+
+
+Straight: TypeAlias = tuple[Parts, bytes, Call, float]
+"""What is asked for, the new permit's id, the call that takes it, and when it began if anybody listens."""
 
 
 class Flows(Ends[P]):
@@ -66,23 +70,23 @@ class Flows(Ends[P]):
 
     # The usual request, in a straight line: one call, with nothing in its way
 
-    def straight(self, asked: Sequence[Asked], id: str | None, wait: float | None) -> tuple[Parts, bytes, Call] | None:
-        """What is asked for, the new permit's id and the call that takes it; None where there is more to it.
+    def straight(self, asked: Sequence[Asked], id: str | None, wait: float | None) -> Straight | None:
+        """The one call that decides a request; None where there is more to it, and `acquire` goes the long way.
 
-        Then `acquire` goes the long way. Most requests need not: a flow to drive costs as much again as all else here.
+        Most requests need not: a flow to drive costs as much again as all else here.
         """
-        if id is not None or wait is not None or self._hooks or self._outage.troubled:
+        if id is not None or wait is not None or self._outage.troubled or not asked:
             return None
-        if (self._group and len(asked) > 1) or not asked:
+        if self._group and len(asked) > 1:
             return None
         parts = calls.parts_of(asked, self.naming)
         own = new_id()
-        return parts, own, calls.admit(parts, own)
+        return parts, own, calls.admit(parts, own), self._clock() if self._hooks else 0.0
 
-    def permit(self, parts: Parts, id: bytes, record: Sequence[int]) -> P:
+    def permit(self, parts: Parts, id: bytes, record: Sequence[int], began: float) -> P:
         """What the call's reply means to who wants a permit or nothing: `LimitExceeded` where it was refused."""
         if not record[0]:
-            return self.decision(parts, id, record).require()
+            return self.decision(parts, id, record, began).require()
         if any(record[_LEAKED]):
             self._leaked(Answer(parts, record))
         permit = self._make_permit(id, parts)
@@ -90,18 +94,22 @@ class Flows(Ends[P]):
         self.upkeep.hold(permit, now, now)
         if self.naming.local:
             self._outage.saw((Answer(parts, record),))
+        if self._hooks:
+            self._decided(Decision(permit, (Answer(parts, record),), self._slot_wait), began)
         return permit
 
-    def decision(self, parts: Parts, id: bytes, record: Sequence[int]) -> Decision[P]:
+    def decision(self, parts: Parts, id: bytes, record: Sequence[int], began: float) -> Decision[P]:
         """What it means to who wants to know."""
-        permit = self.permit(parts, id, record) if record[0] else None
-        return Decision(permit, (Answer(parts, record),), self._slot_wait)
+        answers = (Answer(parts, record),)
+        if not record[0]:
+            return self._decided(Decision(None, answers, self._slot_wait), began)
+        return Decision(self.permit(parts, id, record, began), answers, self._slot_wait)
 
-    def unanswered(self, parts: Parts, id: bytes, error: BaseException) -> Decision[P]:
+    def unanswered(self, parts: Parts, id: bytes, error: BaseException, began: float) -> Decision[P]:
         """The call met an error: raises it, unless an outage policy decides."""
         self._unsure(parts, id, [], error)
         if isinstance(error, StoreUnavailable):
-            return self._degraded(parts, id, error)
+            return self._decided(self._degraded(parts, id, error), began)
         raise error
 
     # Admission

@@ -125,12 +125,12 @@ class Limiter:
         flows = self._flows
         if self._closed or (straight := flows.straight(limits, id, wait)) is None:
             return self._run(flows.acquire(limits, id, wait))
-        parts, own, call = straight
+        parts, own, call, began = straight
         try:
             record = self._store.run(call)
         except BaseException as error:  # noqa: BLE001  # it is raised again, or a policy decides
-            return flows.unanswered(parts, own, error)
-        return flows.decision(parts, own, record)
+            return flows.unanswered(parts, own, error, began)
+        return flows.decision(parts, own, record, began)
 
     def charge(self, *charges: Charge | Window) -> Decision[None]:
         """Charge windows without a permit: counted or refused, and nothing to finish."""
@@ -240,13 +240,13 @@ class _Acquisition(AbstractContextManager[Permit]):
             permit = (limiter._run(flows.acquire(limits, id, wait))).require()
         else:
             # As in try_acquire, and not through it: a decision and a frame more cost a twentieth of all there is.
-            parts, own, call = straight
+            parts, own, call, began = straight
             try:
                 record = limiter._store.run(call)
             except BaseException as error:  # noqa: BLE001  # as above
-                permit = flows.unanswered(parts, own, error).require()
+                permit = flows.unanswered(parts, own, error, began).require()
             else:
-                permit = flows.permit(parts, own, record)
+                permit = flows.permit(parts, own, record, began)
         self._permit = permit
         permit.on_error = self._on_error
         return permit
