@@ -22,10 +22,10 @@ proof: $(VENV)/stamp
 mutants: $(VENV)/stamp
 	$(RUN) tools/mutants.py
 
-lint: $(VENV)/stamp
+lint: $(VENV)/bench
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/mypy --strict -p pyslot -p tests
+	$(VENV)/bin/mypy --strict -p pyslot -p tests -p bench
 
 docs: $(VENV)/stamp
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict

@@ -39,7 +39,8 @@ def blocking(client: str, place: Place, stack: ExitStack | AsyncExitStack) -> Ex
         kind = library.Redis if client == "redis" else library.Valkey
     made = kind(host=host, port=port, socket_timeout=PATIENCE)
     stack.callback(made.close)
-    return made.execute_command
+    execute: Execute = made.execute_command
+    return execute
 
 
 async def concurrent(client: str, place: Place, stack: AsyncExitStack) -> Execute:
@@ -57,7 +58,8 @@ async def concurrent(client: str, place: Place, stack: AsyncExitStack) -> Execut
         pool = library.BlockingConnectionPool(host=host, port=port, max_connections=POOL, timeout=PATIENCE)
         made = kind.from_pool(pool)
     stack.push_async_callback(made.aclose)
-    return made.execute_command
+    execute: Execute = made.execute_command
+    return execute
 
 
 def _glide(library: Any, place: Place) -> Any:  # noqa: ANN401  # either of its packages

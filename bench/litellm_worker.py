@@ -10,6 +10,8 @@ import random
 import sys
 import time
 import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network for prices
 
@@ -77,7 +79,9 @@ class Load:
             )
         )
 
-    def _limits(self, key, value, *, slots=None, requests=None, tokens=None):  # noqa: ANN001, ANN202  # theirs
+    def _limits(
+        self, key: str, value: str, *, slots: int | None = None, requests: int | None = None, tokens: int | None = None
+    ) -> Any:  # noqa: ANN401  # theirs
         rules = {"max_parallel_requests": slots, "requests_per_unit": requests, "tokens_per_unit": tokens}
         return {"key": key, "value": value, "rate_limit": {k: v for k, v in rules.items() if v} | {"window_size": 60}}
 
@@ -90,7 +94,7 @@ def zipf(n: int) -> int:
     return min(int(random.paretovariate(1.0)), n)
 
 
-async def load(step, tasks: int, seconds: float) -> dict[str, float]:  # noqa: ANN001  # a coroutine function
+async def load(step: Callable[[], Awaitable[object]], tasks: int, seconds: float) -> dict[str, float]:
     waits: list[float] = []
     end = time.perf_counter() + seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import limits
 import pyrate_limiter
@@ -54,7 +54,7 @@ async def counters(place: Place, stack: AsyncExitStack, most: int) -> dict[str, 
     rule = limits.parse(f"{most}/day")
     found: dict[str, Admits] = {}
     for client in ("redis", "valkey"):
-        using = "redispy" if client == "redis" else "valkey"
+        using: Literal["redispy", "valkey"] = "redispy" if client == "redis" else "valkey"
         store = AsyncRedisStorage(f"async+{client}://{address}", implementation=using)
         for kind, strategy in (("fixed", AsyncFixedWindow), ("moving", AsyncMovingWindow)):
             found[f"limits, {kind} window, {NAMES[client]}"] = partial(strategy(store).hit, rule, f"{kind} {client}")
@@ -152,7 +152,7 @@ def _throttled(store: Any) -> BlockingAdmits:  # noqa: ANN401  # theirs
 def _pyrate(bucket: Any, stack: AsyncExitStack) -> BlockingAdmits:  # noqa: ANN401  # theirs
     made = pyrate_limiter.Limiter(bucket)
     stack.callback(made.close)
-    return partial(made.try_acquire, "hot", blocking=False)
+    return lambda: bool(made.try_acquire("hot", blocking=False))
 
 
 def _concurrent(place: Place, stack: AsyncExitStack) -> redis.asyncio.Redis:
