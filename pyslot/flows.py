@@ -87,7 +87,7 @@ class Flows(Ends[P]):
         """What the call's reply means to who wants a permit or nothing: `LimitExceeded` where it was refused."""
         if not record[0]:
             return self.decision(parts, id, record, began).require()
-        if any(record[_LEAKED]):
+        if record[calls.FIGURES] or (len(parts) > 1 and any(record[_LEAKED])):
             self._leaked(Answer(parts, record))
         permit = self._make_permit(id, parts)
         now = self._clock()
