@@ -6,7 +6,7 @@ import asyncio
 import time
 import weakref
 from asyncio import get_running_loop
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import MappingProxyType, TracebackType
@@ -24,6 +24,7 @@ from pyslot.incidents import Incidents
 from pyslot.keys import Naming
 from pyslot.kinds import Asked, Charge, Limit, Slots, Window
 from pyslot.lines import Listen
+from pyslot.loader import Call
 from pyslot.outage import Outage
 from pyslot.permit import AsyncPermit, OnError
 from pyslot.policy import Policy
@@ -105,8 +106,10 @@ class AsyncLimiter:
             hooks=listening,
             make_bell=asyncio.Event,
         )
-        self._coalescer = Coalescer(self._store, deadline, listening)
-        self._send = self._coalescer.run if coalesce else self._store.run
+        self._coalesce = coalesce
+        self._hooks = listening
+        self._coalescer: Coalescer | None = None
+        self._send: Callable[[Call], Awaitable[Sequence[int]]] = self._store.run
         self._blocking: Store | None = None
         if threaded:
             self._blocking = _blocking(self._store)
@@ -148,8 +151,10 @@ class AsyncLimiter:
         parts, own, call, began = straight
         try:
             record = await self._send(call)
-        except BaseException as error:  # noqa: BLE001  # it is raised again, or a policy decides
-            return flows.unanswered(parts, own, error, began)
+        except BaseException as error:
+            if (decision := flows.unanswered(parts, own, error, began)) is None:
+                raise
+            return decision
         return flows.decision(parts, own, record, began)
 
     async def charge(self, *charges: Charge | Window) -> Decision[None]:
@@ -195,7 +200,8 @@ class AsyncLimiter:
                 await asyncio.to_thread(self._worker.close)
             else:
                 await self._worker.aclose()
-            await self._coalescer.aclose()
+            if self._coalescer:
+                await self._coalescer.aclose()
             await self._store.aclose()
             if self._blocking is not None:
                 self._blocking.close()
@@ -215,7 +221,7 @@ class AsyncLimiter:
     def _work(self, upkeep: Upkeep) -> _Worker | thread.Worker:
         if self._blocking is not None:
             return thread.Worker(upkeep, self._blocking)
-        return _Worker(upkeep, self._coalescer.run_late, self._deadline)
+        return _Worker(upkeep, self._run_late, self._deadline)
 
     def after_fork(self) -> None:
         """In a forked child: what the parent holds is the parent's, and its connections are on the parent's loop."""
@@ -236,9 +242,14 @@ class AsyncLimiter:
             if renew := getattr(self._store, "next_loop", None):
                 renew()
         self._loop = loop
-        self._coalescer.enter(loop)
+        self._coalescer = Coalescer(self._store, self._deadline, loop, self._hooks)
+        if self._coalesce:
+            self._send = self._coalescer.run
         if self._flows.upkeep.busy:
             self._flows.upkeep.wake()
+
+    async def _run_late(self, call: Call) -> Sequence[int]:
+        return await (self._coalescer.run_late(call) if self._coalescer else self._store.run(call))
 
     async def _finish(self, permit: AsyncPermit) -> Outcome:
         flows = self._flows
@@ -247,8 +258,10 @@ class AsyncLimiter:
             return await self._run(flows.finish(permit))
         try:
             reply = await self._send(call)
-        except BaseException as error:  # noqa: BLE001  # as above
-            return flows.unended(permit, error)
+        except BaseException as error:
+            if (outcome := flows.unended(permit, error)) is None:
+                raise
+            return outcome
         return flows.ended(permit, reply)
 
     def _run(self, flow: Flow[T]) -> Coroutine[Any, Any, T]:
@@ -306,12 +319,13 @@ class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
         else:
             # As in try_acquire, and not through it: a decision and a frame more cost a twentieth of all there is.
             parts, own, call, began = straight
+            decision = None
             try:
                 record = await limiter._send(call)
-            except BaseException as error:  # noqa: BLE001  # as above
-                permit = flows.unanswered(parts, own, error, began).require()
-            else:
-                permit = flows.permit(parts, own, record, began)
+            except BaseException as error:
+                if (decision := flows.unanswered(parts, own, error, began)) is None:
+                    raise
+            permit = flows.permit(parts, own, record, began) if decision is None else decision.require()
         self._permit = permit
         permit.on_error = self._on_error
         return permit

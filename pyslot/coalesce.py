@@ -31,6 +31,11 @@ CALLS = 64
 WOKEN = 8
 """Callers of one script call that are woken at once. What they ask next is on its way before the next are woken: all
 woken together would ask together, and client and server wait for each other in turns, a fifth of the time."""
+TURN = 0.001
+"""Seconds. Where a turn of the loop takes longer others have work there: all are woken at once then, for the next turn
+is far away, and there is no idling to be saved."""
+BUSY = 1.0
+"""Seconds until that is tried again."""
 
 Key: TypeAlias = tuple[str, tuple[bytes, ...], tuple[bytes, ...]]
 Reply: TypeAlias = Sequence[int]
@@ -60,27 +65,32 @@ class _Lane:
 
 
 class Coalescer:
-    """Runs script calls of many tasks on one store, in as few round trips as their arrival allows."""
+    """Runs script calls of many tasks on one store and one event loop, in as few round trips as arrival allows.
 
-    def __init__(self, store: AsyncStore, deadline: float, hooks: Guarded | None = None) -> None:
+    Of one loop for good: what an earlier loop left in the air ends on its own books.
+    """
+
+    def __init__(
+        self, store: AsyncStore, deadline: float, loop: asyncio.AbstractEventLoop, hooks: Guarded | None = None
+    ) -> None:
         """deadline: seconds each caller waits at most, the time in which its call has not left yet included."""
         self._store = store
         self._run = store.run
         self._many = store.run_many if isinstance(store, PipelineStore) and not store.cluster else None
         self._deadline = deadline
-        self._hooks = hooks
-
-    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Be used on this loop from now on."""
-        # What an earlier loop left unfinished ended with it: nobody waits for that any more.
         self._loop = loop
+        self._hooks = hooks
         self._lanes: dict[Key, _Lane] = {}
         """Those with a call in flight or waiting."""
         self._ready: deque[_Lane] = deque()
         """Those with calls waiting and none in flight."""
         self._flying = 0
         self._departing = False
+        """True from when the next departure is planned until it is made. Whoever asks meanwhile leaves with it."""
         self._flights: set[asyncio.Task[None]] = set()
+        self._waking = 0
+        """Crowds of which some are still to be woken."""
+        self._all_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self, call: Call) -> Awaitable[Reply]:
@@ -92,7 +102,6 @@ class Coalescer:
             if not permits:
                 return self._run(call)
             lane = self._lanes[key] = _Lane(key, call)
-            # Where calls are about to leave together, more may be about to come: this one leaves with them.
             if not self._departing and (not self._flying or self._many is None):
                 return self._run_alone(lane, call)
             self._ready.append(lane)
@@ -104,14 +113,13 @@ class Coalescer:
         return waiter
 
     async def _run_alone(self, lane: _Lane, call: Call) -> Reply:
-        loop = self._loop
         self._flying += 1
         if self._hooks:
             self._hooks.batch(1)
         try:
             return await self._run(call)
         finally:
-            if loop is self._loop:
+            if not self._loop.is_closed():
                 self._landed(lane)
                 self._ended()
 
@@ -122,9 +130,13 @@ class Coalescer:
         return await self._run(call)
 
     async def aclose(self) -> None:
-        """Let what is in flight land; the store bounds how long that takes."""
-        if self._flights:
-            await asyncio.wait(self._flights)
+        """Let what is in flight land, and be handed out; the store bounds how long that takes."""
+        if self._loop is not asyncio.get_running_loop():
+            return
+        while self._flights or self._waking:
+            if self._flights:
+                await asyncio.wait(self._flights)
+            await asyncio.sleep(0)
 
     def _depart_soon(self) -> None:
         # Not at once: whoever the same landing has woken asks next, and shall come along.
@@ -145,6 +157,8 @@ class Coalescer:
                 else:
                     lanes.append(lane)
                     calls.append(call)
+                    if self._hooks:
+                        self._hooks.batch(len(lane.flying))
             if calls:
                 self._flying += 1
                 flight = self._loop.create_task(self._fly(lanes, calls), name="pyslot-flight")
@@ -152,9 +166,6 @@ class Coalescer:
                 flight.add_done_callback(self._flights.discard)
 
     async def _fly(self, lanes: list[_Lane], calls: list[Call]) -> None:
-        if self._hooks:
-            for lane in lanes:
-                self._hooks.batch(len(lane.flying))
         up = dict(enumerate(lanes))
 
         def land(at: int, reply: Reply | BaseException) -> None:
@@ -163,7 +174,7 @@ class Coalescer:
             if isinstance(reply, BaseException):
                 _fail(flown, reply)
             else:
-                self._wake(flown, reply, 0)
+                self._wake(flown, reply)
             self._landed(lane)
 
         try:
@@ -171,26 +182,34 @@ class Coalescer:
                 land(0, await self._run(calls[0]))
             else:
                 await self._many(calls, land)
+        except GeneratorExit:
+            raise  # forgotten together with its loop: nobody waits there any more
         except BaseException as error:
             for at in list(up):
                 land(at, error)
+            self._ended()
             if not isinstance(error, Exception):
                 raise
-        finally:
+        else:
             self._ended()
 
-    def _wake(self, flown: list[Waiter], reply: Reply, first: int) -> None:
-        """Hand everybody their part of the reply; who has left by now is passed over."""
+    def _wake(self, flown: list[Waiter], reply: Reply, first: int = 0, since: float = 0.0) -> None:
+        """Hand everybody their part of the reply, to a few in each turn of the loop; who has left is passed over."""
+        now = monotonic()
+        if first:
+            self._waking -= 1
+            if now - since > TURN:
+                self._all_until = now + BUSY
+        last = first + WOKEN if now >= self._all_until else len(flown)
         size = len(reply) // len(flown)
-        at = first * size
-        for waiter, _, _ in flown[first : first + WOKEN]:
+        for at, (waiter, _, _) in enumerate(flown[first:last], first):
             if not waiter.done():
-                waiter.set_result(reply[at : at + size])
-            at += size
+                waiter.set_result(reply[at * size : (at + 1) * size])
         if len(flown) > 1:
             self._depart_soon()  # they ask next: all together, none alone
-        if len(flown) > first + WOKEN:
-            self._loop.call_soon(self._wake, flown, reply, first + WOKEN)
+        if last < len(flown):
+            self._waking += 1
+            self._loop.call_soon(self._wake, flown, reply, last, now)
 
     def _landed(self, lane: _Lane) -> None:
         if lane.waiting:

@@ -54,7 +54,7 @@ outcome = lru_cache(8)(Outcome)
 class Decision(Generic[P_co]):
     """The answer to a request: true if granted, false if refused."""
 
-    __slots__ = ("_answers", "_retry_after", "_slot_wait", "_waits", "degraded", "permit")
+    __slots__ = ("_answers", "_retry_after", "_slot_wait", "_times", "degraded", "permit")
 
     permit: P_co | None
     """What was granted; None where the request was refused, or where there is nothing to finish (`charge`)."""
@@ -74,7 +74,7 @@ class Decision(Generic[P_co]):
         self._answers = answers
         self._slot_wait = slot_wait
         self._retry_after: float | None = -1.0
-        self._waits: list[tuple[Part, float]] | None = None
+        self._times: list[tuple[Part, float]] | None = None
 
     def __bool__(self) -> bool:
         # Refusals come last: nobody is asked after the first, unless all answers are looks that refused.
@@ -110,18 +110,18 @@ class Decision(Generic[P_co]):
         The longest of all limits that refused. Exact for windows, odds for slots: about 2 in 3 find room by then.
         """
         if self._retry_after is not None and self._retry_after < 0:
-            self._retry_after = None if self.impossible else max((wait for _, wait in self.waits()), default=0.0)
+            self._retry_after = None if self.impossible else max((wait for _, wait in self._waits()), default=0.0)
         return self._retry_after
 
-    def waits(self) -> list[tuple[Part, float]]:
+    def _waits(self) -> list[tuple[Part, float]]:
         """Seconds to wait for each limit that was full. Worked out once: who is told a time is expected then."""
-        if self._waits is None:
-            self._waits = [
+        if self._times is None:
+            self._times = [
                 (part, self._slot_wait(part, used, reset) if isinstance(part.limit, Slots) else reset / 1000)
                 for part, verdict, used, reset in self._figures()
                 if verdict == FULL
             ]
-        return self._waits
+        return self._times
 
     def set_retry_after(self, seconds: float) -> None:
         """Say when to ask again where no limit refused, but the outage policy."""

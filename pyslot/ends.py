@@ -26,8 +26,10 @@ P = TypeVar("P", bound=BasePermit)
 Flow: TypeAlias = Generator[Call | Sleep | Listen, Sequence[int], T]
 
 
+_UNKNOWN = Outcome(released=False, settled=False, late=False)
+"""The end of a permit that the server has not answered."""
 _SLOT = (Outcome(released=False, settled=False, late=True), Outcome(released=True, settled=False, late=False))
-"""The end of a permit that had one slot: lost by then, or held."""
+"""The end of a permit that had one slot, by what `finish` replies for it: 0 lost by then, 1 held."""
 
 
 class Ends(Generic[P]):
@@ -82,11 +84,9 @@ class Ends(Generic[P]):
             self._hooks.settle(permit, ended, self._clock() - permit.started)
         return ended
 
-    def unended(self, permit: BasePermit, error: BaseException) -> Outcome:
-        """The call met an error: it is sent again later, and raised unless an outage policy says otherwise."""
-        if self._unsent(permit, (permit.parts,), error):
-            raise error
-        return Outcome(released=False, settled=False, late=False)
+    def unended(self, permit: BasePermit, error: BaseException) -> Outcome | None:
+        """The call met an error, and is sent again later: None where the error is to be raised nevertheless."""
+        return None if self._unsent(permit, (permit.parts,), error) else _UNKNOWN
 
     # The end of a permit
 
@@ -109,15 +109,15 @@ class Ends(Generic[P]):
             except BaseException as error:
                 if self._unsent(permit, groups[at:], error):
                     raise
-                return Outcome(released=False, settled=False, late=False)
+                return _UNKNOWN
             found |= self._found(group, reply)
-        ended = _outcome(found) if groups else Outcome(released=False, settled=False, late=len(permit.parts) > 0)
+        ended = _outcome(found) if groups else outcome(False, False, len(permit.parts) > 0)
         if self._hooks and groups:
             self._hooks.settle(permit, ended, self._clock() - permit.started)
         return ended
 
     def _found(self, group: Parts, reply: Sequence[int]) -> set[tuple[bool, int]]:
-        """What a call that ends a permit has found: slots or a charge, held or not."""
+        """What a call that ends a permit has found, as (is it slots, 1 held or 0 lost)."""
         for part in group:
             if part.figure is None:
                 self._lines.freed(part.wire.key)

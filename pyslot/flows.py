@@ -84,7 +84,7 @@ class Flows(Ends[P]):
         return parts, own, calls.admit(parts, own), self._clock() if self._hooks else 0.0
 
     def permit(self, parts: Parts, id: bytes, record: Sequence[int], began: float) -> P:
-        """What the call's reply means to who wants a permit or nothing: `LimitExceeded` where it was refused."""
+        """The permit that the call took; raises `LimitExceeded` where its reply is a refusal."""
         if not record[0]:
             return self.decision(parts, id, record, began).require()
         if record[calls.FIGURES] or (len(parts) > 1 and any(record[_LEAKED])):
@@ -99,18 +99,17 @@ class Flows(Ends[P]):
         return permit
 
     def decision(self, parts: Parts, id: bytes, record: Sequence[int], began: float) -> Decision[P]:
-        """What it means to who wants to know."""
+        """The decision that the call's reply is, with the permit where it took one."""
         answers = (Answer(parts, record),)
         if not record[0]:
             return self._decided(Decision(None, answers, self._slot_wait), began)
         return Decision(self.permit(parts, id, record, began), answers, self._slot_wait)
 
-    def unanswered(self, parts: Parts, id: bytes, error: BaseException, began: float) -> Decision[P]:
-        """The call met an error: raises it, unless an outage policy decides."""
+    def unanswered(self, parts: Parts, id: bytes, error: BaseException, began: float) -> Decision[P] | None:
+        """The call met an error: what an outage policy decides; None where the error is to be raised."""
         self._unsure(parts, id, [], error)
-        if isinstance(error, StoreUnavailable):
-            return self._decided(self._degraded(parts, id, error), began)
-        raise error
+        decision = self._degraded(parts, id, error)
+        return None if decision is None else self._decided(decision, began)
 
     # Admission
 
@@ -133,7 +132,9 @@ class Flows(Ends[P]):
                     yield from self.upkeep.flush(wire_id)
                 except StoreUnavailable as error:
                     self._failed(parts, error)
-                    return self._decided(self._degraded(parts, wire_id, error), began)
+                    if (degraded := self._degraded(parts, wire_id, error)) is None:
+                        raise
+                    return self._decided(degraded, began)
             return (yield from self._acquire(asked, wire_id, wait))
         finally:
             backlog.release(wire_id)
@@ -156,7 +157,9 @@ class Flows(Ends[P]):
                 except StoreUnavailable as error:
                     if place:
                         place.disperse()
-                    decision = self._degraded(parts, id, error)
+                    if (degraded := self._degraded(parts, id, error)) is None:
+                        raise
+                    decision = degraded
                 else:
                     if not answers or answers[-1].record[0]:
                         permit = self._granted(id, parts, answers, named=own is not None)
@@ -194,10 +197,10 @@ class Flows(Ends[P]):
             if ended:
                 self.upkeep.incidents.leaked(part, ended)
 
-    def _degraded(self, parts: Parts, id: bytes, error: StoreUnavailable, *, hold: bool = True) -> Decision[P]:
-        """What the outage policies decide; raises where one of them says so, or where this is no outage."""
-        if isinstance(error, StoreBusy) or self._outage.raises(parts):
-            raise error
+    def _degraded(self, parts: Parts, id: bytes, error: BaseException, *, hold: bool = True) -> Decision[P] | None:
+        """What the outage policies decide; None where one of them says to raise, or where this is no outage."""
+        if not isinstance(error, StoreUnavailable) or isinstance(error, StoreBusy) or self._outage.raises(parts):
+            return None
         answers = [self._outage.decide(parts, id)]
         permit = None
         if answers[0].record[0]:
@@ -257,7 +260,8 @@ class Flows(Ends[P]):
         try:
             answers = yield from self._admit(parts, id)
         except StoreUnavailable as error:
-            degraded = self._degraded(parts, id, error, hold=False)
+            if (degraded := self._degraded(parts, id, error, hold=False)) is None:
+                raise
             return self._decided(cast("Decision[None]", degraded), began)
         if answers and not answers[-1].record[0]:
             return self._decided(cast("Decision[None]", self._refused(parts, answers)), began)
@@ -351,7 +355,7 @@ class Flows(Ends[P]):
 
     def _refused(self, parts: Parts, answers: list[Answer]) -> Decision[P]:
         decision: Decision[P] = Decision(None, answers, self._slot_wait)
-        if self._group and len(parts) > 1:
+        if len(self._groups(parts)) > 1 and not decision.impossible:
             self._remember(decision)
         return decision
 
@@ -359,7 +363,7 @@ class Flows(Ends[P]):
         now = self._clock()
         if len(self._refused_until) > REMEMBERED:
             self._refused_until = {key: until for key, until in self._refused_until.items() if until > now}
-        for part, wait in refusal.waits():
+        for part, wait in refusal._waits():
             until = self._refused_until.get(part.wire.key, 0.0)
             # A window's end is known the first time. A clock that was set back would move it on for ever, and only a
             # real admission sets the window's start right.

@@ -128,8 +128,10 @@ class Limiter:
         parts, own, call, began = straight
         try:
             record = self._store.run(call)
-        except BaseException as error:  # noqa: BLE001  # it is raised again, or a policy decides
-            return flows.unanswered(parts, own, error, began)
+        except BaseException as error:
+            if (decision := flows.unanswered(parts, own, error, began)) is None:
+                raise
+            return decision
         return flows.decision(parts, own, record, began)
 
     def charge(self, *charges: Charge | Window) -> Decision[None]:
@@ -200,8 +202,10 @@ class Limiter:
             return self._run(flows.finish(permit))
         try:
             reply = self._store.run(call)
-        except BaseException as error:  # noqa: BLE001  # as above
-            return flows.unended(permit, error)
+        except BaseException as error:
+            if (outcome := flows.unended(permit, error)) is None:
+                raise
+            return outcome
         return flows.ended(permit, reply)
 
     def _run(self, flow: Flow[T]) -> T:
@@ -241,12 +245,13 @@ class _Acquisition(AbstractContextManager[Permit]):
         else:
             # As in try_acquire, and not through it: a decision and a frame more cost a twentieth of all there is.
             parts, own, call, began = straight
+            decision = None
             try:
                 record = limiter._store.run(call)
-            except BaseException as error:  # noqa: BLE001  # as above
-                permit = flows.unanswered(parts, own, error, began).require()
-            else:
-                permit = flows.permit(parts, own, record, began)
+            except BaseException as error:
+                if (decision := flows.unanswered(parts, own, error, began)) is None:
+                    raise
+            permit = flows.permit(parts, own, record, began) if decision is None else decision.require()
         self._permit = permit
         permit.on_error = self._on_error
         return permit

@@ -15,7 +15,7 @@ import pytest
 from pyslot import AsyncLimiter, AsyncPermit, Slots, StoreError, StoreUnavailable, Window
 from pyslot.adapters.base import Land
 from pyslot.calls import SCRIPTS
-from pyslot.coalesce import CALLS, FLIGHTS, KEYED, PERMITS, WOKEN, Coalescer
+from pyslot.coalesce import CALLS, FLIGHTS, KEYED, PERMITS, TURN, WOKEN, Coalescer
 from pyslot.loader import Call
 from tests.conftest import GetCluster, GetServer
 from tests.servers.process import Cluster, Server
@@ -95,9 +95,7 @@ def start(coalescer: Coalescer, calls: Iterable[Call]) -> list[asyncio.Task[Sequ
 
 def coalescing(store: Airport, deadline: float = 1) -> Coalescer:
     """On the running loop."""
-    coalescer = Coalescer(store, deadline)
-    coalescer.enter(asyncio.get_running_loop())
-    return coalescer
+    return Coalescer(store, deadline, asyncio.get_running_loop())
 
 
 async def ask(coalescer: Coalescer, call: Call) -> Sequence[int]:
@@ -223,6 +221,52 @@ async def test_of_a_crowd_that_landed_the_first_are_on_their_way_before_the_last
     assert [[len(call.permits) for call in calls] for calls in store.sent] == [[1], [crowd], [WOKEN], [crowd - WOKEN]]
     await store.land()
     await asyncio.gather(*tasks)
+
+
+async def test_where_others_keep_the_loop_a_crowd_is_woken_at_once() -> None:
+    """Each turn is long there: the last would wait for many, while the server's leases run."""
+    store, crowd = Airport(), 5 * WOKEN
+    coalescer, woken = coalescing(store), list[int]()
+    seen: list[int] = []
+    """How many had been woken, turn by turn."""
+
+    async def ask_once(n: int) -> None:
+        await coalescer.run(a_call(n))
+        woken.append(n)
+
+    async def others() -> None:
+        while len(woken) < crowd:
+            time.sleep(2 * TURN)  # noqa: ASYNC251  # what such others do
+            seen.append(len(woken))
+            await asyncio.sleep(0)
+
+    for turns in ([0, WOKEN, crowd], [0, crowd]):
+        lone = start(coalescer, [a_call(0)])
+        await settle()
+        tasks = [asyncio.create_task(ask_once(n)) for n in range(crowd)]
+        await settle()
+        await store.land()
+        busy = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        await store.land()
+        await asyncio.gather(busy, *tasks, *lone)
+        assert sorted(set(seen)) in (turns, turns[:-1])  # whether the last look came before or after the last wake
+        seen.clear()
+        woken.clear()
+
+
+async def test_closing_waits_until_a_crowd_has_its_answers() -> None:
+    store, crowd = Airport(), 5 * WOKEN
+    coalescer = coalescing(store)
+    tasks = start(coalescer, [a_call(n) for n in range(crowd)])
+    await settle()
+    await store.land()
+    store.gates[-1].set_result(None)
+    await asyncio.wait(tasks[1:], return_when=asyncio.FIRST_COMPLETED)
+    assert not tasks[-1].done()
+    await coalescer.aclose()
+    await asyncio.sleep(0)
+    assert all(task.done() for task in tasks)
 
 
 async def test_a_cluster_gets_joined_calls_one_by_one() -> None:
@@ -359,19 +403,15 @@ async def test_closing_waits_for_what_is_in_flight() -> None:
 
 
 def test_a_loop_that_died_in_flight_leaves_nothing_behind() -> None:
-    """The next event loop starts afresh."""
     store = Airport()
-    coalescer = Coalescer(store, 1)
 
     async def die() -> None:
-        coalescer.enter(asyncio.get_running_loop())
-        start(coalescer, [a_call(n) for n in range(5)])
+        start(coalescing(store), [a_call(n) for n in range(5)])
         await settle()
         await store.land()
 
     async def live() -> Sequence[int]:
-        coalescer.enter(asyncio.get_running_loop())
-        (task,) = start(coalescer, [a_call(8)])
+        (task,) = start(coalescing(store), [a_call(8)])
         await settle()
         store.gates[-1].set_result(None)
         return await task

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -160,6 +162,82 @@ async def test_a_cancelled_straight_line_leaves_an_undo_and_ends_what_it_held() 
         while names().count("finish") < 4:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.001)
         assert await limiter.count(slots) == 0
+
+
+class Mark:
+    """Something of a caller's."""
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_an_error_leaves_no_circle_behind() -> None:
+    """What a caller had in hand goes with the caller, not when the collector next comes by."""
+    store, slots = Tapped(), Slots("key:a", 2)
+    kept: list[weakref.ref[Mark]] = []
+    with Limiter(store, breaker=False) as limiter:
+
+        def caller(act: Callable[[], object]) -> None:
+            mine = Mark()
+            kept.append(weakref.ref(mine))
+            try:
+                act()
+            except BaseException:  # noqa: BLE001  # a caller who does not mind
+                store.after = lambda _: None
+            else:
+                pytest.fail("it should have raised")
+
+        for make in (lambda: StoreUnavailable("away"), lambda: StoreError("declined"), KeyboardInterrupt):
+            permit = limiter.try_acquire(Slots("key:b", 9)).require()
+            for act in (lambda: limiter.try_acquire(slots), lambda: limiter.acquire(slots).__enter__(), permit.finish):
+                store.after = _raising(make())
+                caller(act)
+        assert [n for n, mark in enumerate(kept) if mark()] == []
+
+
+def _raising(error: BaseException) -> Callable[[Call], object]:
+    left = [error]
+
+    def after(_: Call) -> None:
+        if left:
+            raise left.pop()
+
+    return after
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_a_cancelled_caller_leaves_no_circle_behind() -> None:
+    store, slots = AsyncTapped(), Slots("key:a", 9)
+    kept: list[weakref.ref[Mark]] = []
+    async with AsyncLimiter(store) as limiter:
+        permit = (await limiter.try_acquire(slots)).require()
+
+        async def caller(work: Callable[[], Awaitable[object]]) -> None:
+            mine = Mark()
+            kept.append(weakref.ref(mine))
+            await work()
+
+        for work in (lambda: limiter.try_acquire(slots), lambda: limiter.acquire(slots).__aenter__(), permit.finish):
+            await _cancelled(caller(work), store)
+        await asyncio.sleep(0)
+        assert [mark() for mark in kept] == [None] * 3
+
+
+def test_a_refusal_by_an_outage_policy_tells_of_itself_alone() -> None:
+    """As it does where the server is known to be away, and nobody asked it."""
+    store, slots = Tapped(), Slots("key:a", 2, on_outage="closed")
+    store.after = _raising(StoreUnavailable("away"))
+    with Limiter(store) as limiter:
+        for _ in range(2):
+            with pytest.raises(LimitExceeded) as caught, limiter.acquire(slots):
+                pytest.fail("nobody gets in here")
+            assert caught.value.__context__ is None
 
 
 async def _cancelled(work: Coroutine[Any, Any, object], store: AsyncTapped) -> None:

@@ -239,6 +239,16 @@ class Groups:
             assert decision.retry_after == decision.retry_after == 1.5
             assert asked == [SLOTS[1]] * times
 
+    async def test_who_is_not_told_when_to_come_is_not_expected(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        limiter = place.limiter(group_by_slot=True)
+        monkeypatch.setattr(limiter.limiter._flows.upkeep, "slot_wait", lambda *_: pytest.fail("nobody wants to know"))
+        await limiter.try_acquire(SLOTS[1], id="other")
+        assert not await limiter.try_acquire(SLOTS[1], Window(B, "requests", 9)), "one group, and nobody asks when"
+        decision = await limiter.try_acquire(SLOTS[1], TOKENS[0].cost(101))
+        assert decision.retry_after is None, "never"
+
     async def test_a_call_in_one_group_never_looks(self, place: Place) -> None:
         limiter = place.limiter(group_by_slot=True)
         for _ in range(3):
