@@ -34,8 +34,8 @@ woken together would ask together, and client and server wait for each other in 
 TURN = 0.001
 """Seconds. Where a turn of the loop takes longer others have work there: all are woken at once then, for the next turn
 is far away, and there is no idling to be saved."""
-BUSY = 1.0
-"""Seconds until that is tried again."""
+LONG, BUSY = 3, 1.0
+"""After so many such turns all are woken at once from the start, for so many seconds."""
 
 Key: TypeAlias = tuple[str, tuple[bytes, ...], tuple[bytes, ...]]
 Reply: TypeAlias = Sequence[int]
@@ -90,6 +90,7 @@ class Coalescer:
         self._flights: set[asyncio.Task[None]] = set()
         self._waking = 0
         """Crowds of which some are still to be woken."""
+        self._long = 0
         self._all_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -196,11 +197,16 @@ class Coalescer:
     def _wake(self, flown: list[Waiter], reply: Reply, first: int = 0, since: float = 0.0) -> None:
         """Hand everybody their part of the reply, to a few in each turn of the loop; who has left is passed over."""
         now = monotonic()
+        last = first + WOKEN if now >= self._all_until else len(flown)
         if first:
             self._waking -= 1
-            if now - since > TURN:
-                self._all_until = now + BUSY
-        last = first + WOKEN if now >= self._all_until else len(flown)
+            if now - since <= TURN:
+                self._long = 0
+            else:
+                last = len(flown)
+                self._long += 1
+                if self._long >= LONG:
+                    self._all_until = now + BUSY
         size = len(reply) // len(flown)
         for at, (waiter, _, _) in enumerate(flown[first:last], first):
             if not waiter.done():

@@ -15,7 +15,7 @@ import pytest
 from pyslot import AsyncLimiter, AsyncPermit, Slots, StoreError, StoreUnavailable, Window
 from pyslot.adapters.base import Land
 from pyslot.calls import SCRIPTS
-from pyslot.coalesce import CALLS, FLIGHTS, KEYED, PERMITS, TURN, WOKEN, Coalescer
+from pyslot.coalesce import CALLS, FLIGHTS, KEYED, LONG, PERMITS, TURN, WOKEN, Coalescer
 from pyslot.loader import Call
 from tests.conftest import GetCluster, GetServer
 from tests.servers.process import Cluster, Server
@@ -240,7 +240,7 @@ async def test_where_others_keep_the_loop_a_crowd_is_woken_at_once() -> None:
             seen.append(len(woken))
             await asyncio.sleep(0)
 
-    for turns in ([0, WOKEN, crowd], [0, crowd]):
+    for turns in [[0, WOKEN, crowd]] * LONG + [[0, crowd]] * 2:
         lone = start(coalescer, [a_call(0)])
         await settle()
         tasks = [asyncio.create_task(ask_once(n)) for n in range(crowd)]
