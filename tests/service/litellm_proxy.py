@@ -122,9 +122,12 @@ async def whole_answers(client: openai.AsyncOpenAI, proxy: Proxy) -> None:
 
 async def streams(client: openai.AsyncOpenAI, proxy: Proxy) -> None:
     for _ in range(5):
+        first = True
         async for piece in await ask(client, stream=True):
             assert piece
-            assert proxy.held() == 1
+            # Only of the first: the last may come to hand when the proxy has already ended the request.
+            assert not first or proxy.held() == 1
+            first = False
         await eventually(lambda: proxy.held() == 0, LEASE / 3)
 
 
