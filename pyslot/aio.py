@@ -26,7 +26,7 @@ from pyslot.kinds import Asked, Charge, Limit, Slots, Window
 from pyslot.lines import Listen
 from pyslot.loader import Call
 from pyslot.outage import Outage
-from pyslot.permit import AsyncPermit, OnError
+from pyslot.permit import AsyncPermit, OnError, not_finished
 from pyslot.policy import Policy
 from pyslot.renewer import OnLost, Upkeep
 from pyslot.task import Worker as _Worker
@@ -330,7 +330,23 @@ class _Acquisition(AbstractAsyncContextManager[AsyncPermit]):
         permit.on_error = self._on_error
         return permit
 
-    def __aexit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[Any, Any, None]:
-        return self._permit.__aexit__(kind, error, trace)
+    ) -> None:
+        limiter, permit = self._limiter, self._permit
+        flows = limiter._flows
+        ready = error is None and get_running_loop() is limiter._loop and not limiter._closed
+        if not ready or (call := flows.ending(permit)) is None:
+            await permit.__aexit__(kind, error, trace)
+            return
+        # As in _finish, and not through it, for the same reason.
+        try:
+            reply = await limiter._send(call)
+        except Exception as trouble:  # noqa: BLE001  # as a permit's own block does
+            if flows.unended(permit, trouble) is None:
+                not_finished(permit, trouble)
+        except BaseException as trouble:
+            flows.unended(permit, trouble)
+            raise
+        else:
+            flows.ended(permit, reply)

@@ -31,7 +31,7 @@ CALLS = 64
 WOKEN = 8
 """Callers of one script call that are woken at once. What they ask next is on its way before the next are woken: all
 woken together would ask together, and client and server wait for each other in turns, a fifth of the time."""
-TURN = 0.001
+TURN = 0.002
 """Seconds. Where a turn of the loop takes longer others have work there: all are woken at once then, for the next turn
 is far away, and there is no idling to be saved."""
 LONG, BUSY = 3, 1.0
@@ -208,9 +208,11 @@ class Coalescer:
                 if self._long >= LONG:
                     self._all_until = now + BUSY
         size = len(reply) // len(flown)
-        for at, (waiter, _, _) in enumerate(flown[first:last], first):
+        at = first * size
+        for waiter, _, _ in flown[first:last]:
             if not waiter.done():
-                waiter.set_result(reply[at * size : (at + 1) * size])
+                waiter.set_result(reply[at : at + size])
+            at += size
         if len(flown) > 1:
             self._depart_soon()  # they ask next: all together, none alone
         if last < len(flown):

@@ -129,7 +129,7 @@ class Permit(BasePermit):
         try:
             self._limiter._finish(self)
         except Exception as trouble:  # noqa: BLE001  # the work is done, and its result or its own exception matters more
-            _not_finished(self, trouble)
+            not_finished(self, trouble)
 
 
 class AsyncPermit(BasePermit):
@@ -168,10 +168,11 @@ class AsyncPermit(BasePermit):
         try:
             await self._limiter._finish(self)
         except Exception as trouble:  # noqa: BLE001  # the work is done, and its result or its own exception matters more
-            _not_finished(self, trouble)
+            not_finished(self, trouble)
 
 
-def _not_finished(permit: BasePermit, trouble: Exception) -> None:
+def not_finished(permit: BasePermit, trouble: Exception) -> None:
+    """Log what kept a block from ending its permit."""
     if permit._limiter._flows.foreign(permit):
         pass  # the block was entered in the process that forked this one, and ends there
     elif isinstance(trouble, StoreUnavailable):
