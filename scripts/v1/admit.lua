@@ -146,6 +146,7 @@ for p = 1, permits do
       end
       if status == 2 then status = 1 end
     end
+    -- The cost stands where what is in use will, once all keys have been asked.
     reply[record + 1], reply[record + 2], reply[record + 3], reply[record + 4] = verdict, cost, 0, 0
     record = record + 4
   end
