@@ -275,6 +275,8 @@ class Admission:
         await place.run(settle([W(100)], ("a", 10)))
         await place.run(finish([W(100)], ("b", "-"), ("c", 7)))
         assert place.backing.members(WINDOW) == {"s": place.now, "n": 37, ":a": 10}
+        await place.run(finish([W(100)], ("a", "-")))
+        assert place.backing.members(WINDOW) == {"s": place.now, "n": 37}
 
     # 4: amounts
 
