@@ -386,7 +386,6 @@ def check_deadline(deadline: float) -> float:
     return deadline
 
 
-def check_on_error(on_error: OnError) -> OnError:
+def check_on_error(on_error: OnError) -> None:
     if on_error not in ("keep", "refund"):
         raise UsageError(f"on_error must be 'keep' or 'refund', not {on_error!r}")
-    return on_error

@@ -241,7 +241,7 @@ class _Acquisition(AbstractContextManager[Permit]):
         limiter, (limits, id, wait) = self._limiter, self._args
         flows = limiter._flows
         if limiter._closed or (straight := flows.straight(limits, id, wait)) is None:
-            permit = (limiter._run(flows.acquire(limits, id, wait))).require()
+            permit = limiter._run(flows.acquire(limits, id, wait)).require()
         else:
             # As in try_acquire, and not through it: a decision and a frame more cost a twentieth of all there is.
             parts, own, call, began = straight
